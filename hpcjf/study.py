@@ -1,0 +1,250 @@
+"""The typed study: what a study file says. No file access here; ``hpcjf.config`` reads and resolves files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
+"""Text of one line: no control character may reach a batch script."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class StudySection(Section):
+    name: Name = "study"
+    seed: int = Field(0, ge=0, description="Seed of the search and of every trial.")
+    direction: Literal["maximize", "minimize"] = "maximize"
+    metric: Literal["eval_score", "reward_mean"] = Field(
+        "eval_score", description="Trace column that the search optimises; eval_score is the greedy validation score."
+    )
+    training_seeds: int = Field(
+        3, ge=1, description="Training seeds for the winner and for the recipe in the final comparison."
+    )
+
+
+class Resources(Section):
+    """What a job asks for. Every field may be set under ``cluster`` and overridden under a model."""
+
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    time_minutes: int | None = Field(None, ge=1, description="Wall-time limit of a job, minutes.")
+    cpus: int | None = Field(None, ge=1, description="CPU cores of a job.")
+    gpus: int | None = Field(None, ge=0, description="GPUs of a job, on one node.")
+    mem_gb: float | None = Field(None, gt=0, description="Memory per node, GB.")
+    mem_per_cpu_gb: float | None = Field(None, gt=0, description="Memory per core, GB; excludes the other two.")
+    mem_per_gpu_gb: float | None = Field(None, gt=0, description="Memory per GPU, GB; excludes the other two.")
+    setup: tuple[Line, ...] | None = Field(None, description="Shell lines run before Python in the job.")
+    extra_directives: dict[str, Line] | None = Field(
+        None, description="More sbatch directives, e.g. {constraint: a100}; an empty value makes a flag."
+    )
+    skip_directives: tuple[str, ...] | None = Field(
+        None, description="Directives that must not be written, e.g. [mem] where a site refuses --mem."
+    )
+
+    @model_validator(mode="after")
+    def _one_memory(self) -> Self:
+        given = [n for n in ("mem_gb", "mem_per_cpu_gb", "mem_per_gpu_gb") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other; keep one")
+        return self
+
+    def over(self, base: Resources) -> Resources:
+        """These resources where set, those of ``base`` elsewhere. One memory form replaces another."""
+        mine = self.model_dump(include=set(Resources.model_fields), exclude_none=True)
+        theirs = base.model_dump(include=set(Resources.model_fields), exclude_none=True)
+        if any(key.startswith("mem") for key in mine):
+            theirs = {key: value for key, value in theirs.items() if not key.startswith("mem")}
+        return Resources.model_validate(theirs | mine)
+
+
+class Adapter(Section):
+    type: Literal["none", "lora"] = Field("none", description="none trains all weights.")
+    rank: int = Field(8, ge=1)
+    alpha: float = Field(16, gt=0)
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+class ModelSection(Section):
+    name: Name
+    path: str = Field(description="Model folder, hub id, or builtin:tiny-xs, builtin:tiny-s, builtin:tiny-m.")
+    revision: str | None = None
+    parameters: int | None = Field(None, ge=1, description="Parameter count; read from the weights where omitted.")
+    adapter: Adapter = Adapter()
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    trust_remote_code: bool = False
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        if self.trust_remote_code and self.revision is None:
+            raise ValueError("trust_remote_code needs a pinned revision")
+        return self
+
+
+TaskName = Literal["arithmetic", "race_c", "race_fortran", "mlperf", "plp"]
+
+
+class TaskSection(Section):
+    names: tuple[TaskName, ...] = Field(("arithmetic",), min_length=1, description="One task, or several mixed.")
+    path: str | None = Field(None, description="File, or folder of files, with the rows; arithmetic needs none.")
+    validation_rows: int = Field(128, ge=1, description="Rows cut from the training rows to score trials.")
+    test_rows: int | None = Field(None, ge=1, description="Cap on test rows in the final comparison; null = all.")
+    max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are left out, and counted.")
+    leaks: Literal["mask", "keep"] = Field("mask", description="mask neutralises names that give a race label away.")
+    split: Literal["grouped", "paper"] = Field("grouped", description="grouped keeps equal prompts on one side.")
+    embedder: str = Field("sentence-transformers/all-MiniLM-L6-v2", description="Sentence embedder for plp.")
+
+
+class AlgorithmSection(Section):
+    """Fixed settings of training; what the search varies stands under ``space``."""
+
+    objective: Literal["grpo"] = "grpo"
+    prompts_per_step: int = Field(16, ge=1, description="Prompts of one rollout batch, i.e. of one global step.")
+    minibatches: int = Field(2, ge=1, description="Optimiser updates per rollout batch; with 1 the clip range is dead.")
+    max_new_tokens: int = Field(256, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    warmup_steps: int = Field(0, ge=0)
+    eval_every: int = Field(10, ge=1, description="Global steps between evaluations on the validation rows.")
+    eval_batch: int = Field(64, ge=1)
+    micro_batch: int = Field(64, ge=1, description="Completions per forward and backward pass.")
+    learning_rate: float = Field(1e-6, gt=0)
+    lr_scheduler: Literal["constant", "cosine"] = "constant"
+    clip_range: float = Field(0.2, gt=0)
+    grad_clip: float = Field(1.0, gt=0)
+    kl_coef: float = Field(0.001, ge=0)
+    rollouts: int = Field(5, ge=2, description="Completions per prompt (the group size G).")
+
+
+class RealRange(Section):
+    type: Literal["real"] = "real"
+    low: float
+    high: float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low ({self.low:g}) must be smaller than high ({self.high:g})")
+        if self.log and self.low <= 0:
+            raise ValueError("a log range needs low > 0")
+        return self
+
+
+class IntegerRange(Section):
+    type: Literal["integer"]
+    low: int
+    high: int
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low ({self.low}) must be smaller than high ({self.high})")
+        if self.log and self.low <= 0:
+            raise ValueError("a log range needs low > 0")
+        return self
+
+
+class Categorical(Section):
+    type: Literal["categorical"]
+    choices: tuple[bool | int | float | str, ...] = Field(min_length=2)
+
+
+Dimension = Annotated[RealRange | IntegerRange | Categorical, Field(discriminator="type")]
+SEARCHABLE = ("learning_rate", "lr_scheduler", "clip_range", "grad_clip", "kl_coef", "rollouts")
+"""The names that ``space`` may search, in canonical order."""
+
+
+class BudgetSection(Section):
+    unit: Literal["steps"] = "steps"
+    min: int = Field(10, ge=1, description="Smallest budget of a trial, global steps.")
+    max: int = Field(90, ge=1, description="Full budget of a trial, global steps.")
+    eta: float = Field(3, gt=1, description="Ratio between neighbouring budgets.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) must not exceed max ({self.max})")
+        return self
+
+
+class SearchSection(Section):
+    method: Literal["jfhpo", "random", "recipe"] = "jfhpo"
+    parallel: int = Field(4, ge=1, description="Most jobs in flight.")
+    max_trials: int | None = Field(24, ge=1, description="Search trials, the recipe's first one included.")
+    max_hours: float | None = Field(None, gt=0, description="Wall time of the search, hours.")
+    max_job_hours: float | None = Field(None, gt=0, description="Job time of the search summed over jobs, hours.")
+    initial: int = Field(4, ge=0, description="Space-filling trials on the proxy before the surrogate takes over.")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.max_trials is self.max_hours is self.max_job_hours is None:
+            raise ValueError("set at least one of max_trials, max_hours, max_job_hours")
+        return self
+
+
+class StoppingSection(Section):
+    rule: Literal["robust", "paper", "none"] = "robust"
+    patience: int = Field(5, ge=1, description="k: consecutive global steps that must offend.")
+    kl_growth: float = Field(0.15, gt=0, description="tau1: relative growth of KL per step.")
+    reward_drop: float = Field(0.10, gt=0, description="tau2: drop of the reward per step.")
+    warmup_steps: int = Field(10, ge=0, description="robust: no stop before this step, NaN apart.")
+    kl_floor: float = Field(0.05, ge=0, description="robust: KL growth below this absolute KL is ignored.")
+    kl_ceiling: float = Field(2.0, gt=0, description="robust: smoothed KL above this stops.")
+
+
+class CheckpointSection(Section):
+    save_every: int = Field(10, ge=1, description="Global steps between checkpoints.")
+    keep: int = Field(1, ge=1, description="Newest checkpoints kept per configuration and model.")
+    max_gb: float | None = Field(None, gt=0, description="Byte budget for all checkpoints of the study, GB.")
+
+
+class ClusterSection(Resources):
+    executor: Literal["auto", "slurm", "local"] = "auto"
+    poll_seconds: float = Field(60, gt=0, description="Between scheduler queries; one query serves all jobs.")
+    trace_seconds: float = Field(5, gt=0, description="Between looks at the trace files.")
+    missing_seconds: float = Field(120, ge=0, description="Grace before an absent job or file counts as lost.")
+    stop_seconds: float = Field(120, gt=0, description="A stopped trial that has not ended by then is cancelled.")
+    signal_seconds: int = Field(60, ge=1, description="Warning before the wall-time limit, seconds.")
+    retries: int = Field(3, ge=0, description="Most new attempts after a wall-time limit or a lost job.")
+
+
+class Study(Section):
+    """A whole study file."""
+
+    study: StudySection = StudySection()
+    models: tuple[ModelSection, ...] = Field(min_length=1, description="Proxy first, target last.")
+    task: TaskSection = TaskSection()
+    algorithm: AlgorithmSection = AlgorithmSection()
+    recipe: str | dict[str, bool | int | float | str] = Field(
+        "verl_grpo_gsm8k", description="Recipe to beat: a name under configs/recipes, a file, or the values."
+    )
+    space: dict[str, Dimension] | None = Field(None, description="Omitted: the ranges of the recipe's file.")
+    budget: BudgetSection = BudgetSection()
+    search: SearchSection = SearchSection()
+    stopping: StoppingSection = StoppingSection()
+    checkpoints: CheckpointSection = CheckpointSection()
+    cluster: ClusterSection = ClusterSection()
+
+    @property
+    def target(self) -> ModelSection:
+        return self.models[-1]
+
+    def model(self, name: str) -> ModelSection:
+        return next(model for model in self.models if model.name == name)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise ValueError(f"model names must differ: {', '.join(names)}")
+        if set(self.task.names) != {"arithmetic"} and self.task.path is None:
+            raise ValueError(f"task {', '.join(self.task.names)} needs task.path")
+        return self
