@@ -1,0 +1,20 @@
+"""Search methods, one file each, behind one name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hpcjf.core.searchers.base import ModelFidelity, Pending, Searcher, SearchProblem
+from hpcjf.core.searchers.random import RandomSearcher
+from hpcjf.core.searchers.recipe import RecipeSearcher
+
+__all__ = ["ModelFidelity", "Pending", "SearchProblem", "Searcher", "make_searcher"]
+
+_METHODS: dict[str, type[RandomSearcher] | type[RecipeSearcher]] = {
+    "random": RandomSearcher,
+    "recipe": RecipeSearcher,
+}
+
+
+def make_searcher(method: Literal["random", "recipe"], problem: SearchProblem) -> Searcher:
+    return _METHODS[method](problem)
