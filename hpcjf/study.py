@@ -19,8 +19,8 @@ class StudySection(Section):
     name: Name = "study"
     seed: int = Field(0, ge=0, description="Seed of the search and of every trial.")
     direction: Literal["maximize", "minimize"] = "maximize"
-    metric: Literal["eval_score", "reward_mean"] = Field(
-        "eval_score", description="Trace column that the search optimises; eval_score is the greedy validation score."
+    metric: Literal["eval_score"] = Field(
+        "eval_score", description="Trace column that the search optimises: the greedy score on the validation rows."
     )
     training_seeds: int = Field(
         3, ge=1, description="Training seeds for the winner and for the recipe in the final comparison."

@@ -1,0 +1,59 @@
+"""How an attempt ended: its result file decides, else what the scheduler says after a grace time, else nothing yet."""
+
+from __future__ import annotations
+
+from hpcjf.cluster.base import JobClass, JobStatus
+from hpcjf.controller.watch import Rows, last_score
+from hpcjf.core.lifecycle import Attempt, Ending
+from hpcjf.store.messages import AttemptResult
+from hpcjf.types import Cause
+
+_CAUSES = {
+    JobClass.FINISHED: Cause.LOST,
+    JobClass.UNKNOWN: Cause.LOST,
+    JobClass.FAILED: Cause.FAILED,
+    JobClass.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
+    JobClass.WALL_TIME: Cause.TIMED_OUT,
+    JobClass.CANCELLED: Cause.CANCELLED_BY_OTHER,
+}
+FREE_RETRIES = 50
+"""Even causes that cost nothing end at some point: a cluster that kills a job this often is broken."""
+
+
+def from_result(attempt: Attempt, result: AttemptResult, now: float) -> Ending:
+    """The worker's own word. Where we had asked it to stop, an interruption is ours."""
+    cause = attempt.stop if attempt.stop and result.cause.infrastructure else result.cause
+    return Ending(
+        cause, now, result.step, result.start_step, result.score, result.seconds, result.startup_seconds, result.detail
+    )
+
+
+def from_scheduler(attempt: Attempt, status: JobStatus, rows: Rows | None, now: float) -> Ending:
+    """No result file will come: cause from the scheduler, step and score from the trace."""
+    cause = attempt.stop or _cause(status)
+    step = start = 0
+    seconds, score = 0.0, None
+    if rows is not None:
+        step, start = int(rows[-1]["step"]), int(rows[0]["step"]) - 1
+        seconds, score = float(rows[-1]["time"] - rows[0]["time"]), last_score(rows)
+    began = attempt.started or attempt.submitted or now
+    detail = f"job {status.job_id} ended as {status.state or 'unknown'} without a result"
+    return Ending(cause, now, step, start, score, seconds, max(0.0, now - began - seconds), detail)
+
+
+def _cause(status: JobStatus) -> Cause:
+    if status.job_class is JobClass.INFRASTRUCTURE:
+        if status.state.startswith("PREEMPTED"):
+            return Cause.PREEMPTED
+        return Cause.LAUNCH_FAILURE if "LAUNCH" in status.state else Cause.NODE_FAILURE
+    return _CAUSES[status.job_class]
+
+
+def retry(attempts: list[Attempt], cause: Cause, capped: int) -> bool:
+    """Whether the trial goes on in a new attempt: free after preemption and node loss, capped after the rest."""
+    if not cause.infrastructure:
+        return False
+    if cause in (Cause.PREEMPTED, Cause.NODE_FAILURE, Cause.CANCELLED):
+        return len(attempts) <= FREE_RETRIES
+    spent = sum(1 for a in attempts if a.ending and a.ending.cause in (Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE))
+    return spent < capped

@@ -1,0 +1,71 @@
+"""What live attempts write: their traces, read a few rows at a time, and the stopping rule over them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcjf.core.lifecycle import Attempt
+from hpcjf.core.stopping import StopDecision, decide
+from hpcjf.store.layout import RunLayout
+from hpcjf.store.traces import read_trace
+from hpcjf.study import StoppingSection
+from hpcjf.types import Purpose, Trial
+
+Rows = NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a live attempt stands: last step, smoothed-free last values, last evaluation (None where none was)."""
+
+    step: int
+    reward: float
+    kl: float
+    score: float | None
+    seconds: float
+
+
+class TraceWatch:
+    """Rows seen so far of each live attempt, by attempt name."""
+
+    def __init__(self, layout: RunLayout, stopping: StoppingSection) -> None:
+        self._layout, self._stopping = layout, stopping
+        self._rows: dict[str, Rows] = {}
+
+    def read(self, attempt: Attempt) -> Rows | None:
+        """All rows of an attempt, None before its first."""
+        known = self._rows.get(attempt.name)
+        path = self._layout.attempt(attempt.trial, attempt.number).trace
+        fresh = read_trace(path, 0 if known is None else len(known))
+        if len(fresh):
+            known = fresh if known is None else np.concatenate([known, fresh])
+            self._rows[attempt.name] = known
+        return known
+
+    def verdict(self, trial: Trial, attempt: Attempt) -> StopDecision | None:
+        """Whether the rule stops the attempt. Final runs are never stopped: the comparison needs them whole."""
+        rows = self.read(attempt)
+        if rows is None or attempt.stop or trial.purpose is not Purpose.SEARCH:
+            return None
+        return decide(rows, self._stopping)
+
+    def progress(self, attempt: Attempt) -> Progress | None:
+        rows = self._rows.get(attempt.name)
+        if rows is None:
+            return None
+        last = rows[-1]
+        seconds = float(last["time"] - rows[0]["time"])
+        return Progress(int(last["step"]), float(last["reward_mean"]), float(last["kl"]), last_score(rows), seconds)
+
+    def forget(self, attempt: Attempt) -> None:
+        self._rows.pop(attempt.name, None)
+
+
+def last_score(rows: Rows) -> float | None:
+    """The newest evaluation in a trace."""
+    scores = rows["eval_score"][np.isfinite(rows["eval_score"])]
+    return float(scores[-1]) if len(scores) and math.isfinite(scores[-1]) else None

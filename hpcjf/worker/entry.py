@@ -1,0 +1,50 @@
+"""What a job runs: ``run_attempt(path of a spec)``. The result file is written last, whatever happened."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from hpcjf.errors import DiskFullError, FencedError
+from hpcjf.store.frozen import load_frozen
+from hpcjf.store.layout import RunLayout
+from hpcjf.store.messages import AttemptSpec
+from hpcjf.types import Cause
+from hpcjf.worker.signals import Interruption
+
+
+def run_attempt(spec_path: str) -> None:
+    """Run one attempt to its result file. A fenced attempt ends silently: a newer one owns the trial."""
+    born = time.time()
+    interruption = Interruption()
+    interruption.install()
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    spec = AttemptSpec.read(Path(spec_path))
+    layout = RunLayout(Path(spec_path).parents[3])
+    study = load_frozen(layout)
+    from hpcjf.worker.session import Session  # torch: seconds of import, after the signal handlers stand
+
+    session = Session(layout, study, spec, interruption, born)
+    try:
+        result = session.run()
+    except FencedError as error:
+        print(f"hpcjf: {error}", file=sys.stderr)
+        return
+    except Exception as error:
+        traceback.print_exc()
+        result = session.result(cause_of(error), f"{type(error).__name__}: {error}"[:500])
+    result.write(session.paths.result)
+    print(f"hpcjf: {spec.name} {result.cause} at step {result.step}, score {result.score}", flush=True)
+
+
+def cause_of(error: Exception) -> Cause:
+    """A full disk is the cluster's doing; memory and everything else the configuration's."""
+    if isinstance(error, DiskFullError):
+        return Cause.LOST
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return Cause.OUT_OF_MEMORY
+    return Cause.FAILED

@@ -1,0 +1,172 @@
+"""One attempt: claim the registry entry, go on from its checkpoint, train to the budget, leave trace and result."""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcjf.errors import StoreError
+from hpcjf.store.layout import AttemptPaths, RunLayout
+from hpcjf.store.messages import AttemptResult, AttemptSpec, StopOrder
+from hpcjf.store.registry import Registry, RegistryEntry
+from hpcjf.store.traces import TraceWriter
+from hpcjf.study import AlgorithmSection, Study
+from hpcjf.tasks import TaskData, load_task, needs_embedder, render, score
+from hpcjf.tasks.base import Row
+from hpcjf.training.trainer import Trainer
+from hpcjf.types import Cause, Purpose
+from hpcjf.worker.signals import Interruption
+
+
+@dataclass
+class Session:
+    """The state of one attempt inside its job. ``born`` is the unix time at which the job's Python started."""
+
+    layout: RunLayout
+    study: Study
+    spec: AttemptSpec
+    interruption: Interruption
+    born: float
+    score: float | None = None
+    scored_step: int = -1
+    start_step: int = 0
+    loop_started: float | None = None
+    test_scores: tuple[float, ...] | None = None
+    base_test_scores: tuple[float, ...] | None = None
+    trainer: Trainer = field(init=False)
+    entry: RegistryEntry = field(init=False)
+    data: TaskData = field(init=False)
+
+    @property
+    def paths(self) -> AttemptPaths:
+        return self.layout.attempt(self.spec.trial, self.spec.attempt)
+
+    def run(self) -> AttemptResult:
+        """Train to the end, a stop order, a signal or a divergence. Raises what the training raises."""
+        self._prepare()
+        self.loop_started = time.time()
+        cause, detail = self._train()
+        if cause in (Cause.COMPLETED, Cause.STOPPED_KL, Cause.STOPPED_REWARD):
+            self._evaluate()
+        if cause is Cause.COMPLETED and self.spec.purpose is not Purpose.SEARCH:
+            self.test_scores = tuple(self.trainer.evaluate(self.data.test))
+        return self.result(cause, detail)
+
+    def _prepare(self) -> None:
+        spec, study = self.spec, self.study
+        registry = Registry(self.layout.registry)
+        self.entry = registry.entry(spec.config_id, spec.model, spec.training_seed)
+        self.entry.claim(spec.name, spec.generation)
+        self.data = load_task(study.task)
+        self.trainer = self._trainer()
+        if spec.purpose is Purpose.RECIPE:
+            self.base_test_scores = tuple(self.trainer.evaluate(self.data.test))
+        checkpoint = self.entry.newest()
+        if checkpoint is not None and checkpoint.step > spec.steps:
+            raise StoreError(f"holds step {checkpoint.step}, past this trial's {spec.steps}", where=str(checkpoint.path))
+        if checkpoint is not None:
+            self.trainer.load(checkpoint.path)
+        self.start_step = self.trainer.step
+
+    def _trainer(self) -> Trainer:
+        study, spec = self.study, self.spec
+        model = study.model(spec.model)
+        embedder = None
+        if needs_embedder(study.task):
+            from hpcjf.training.rewards import SentenceEmbedder
+
+            embedder = SentenceEmbedder(study.task.embedder)
+
+        def reward(rows: Sequence[Row], responses: Sequence[str]) -> list[float]:
+            return score(rows, responses, embedder)
+
+        return Trainer(
+            model=model,
+            model_path=Path(model.path),
+            algorithm=AlgorithmSection.model_validate(study.algorithm.model_dump() | spec.config),
+            train_rows=self.data.train,
+            score=reward,
+            horizon=study.budget.max,
+            seed=study.study.seed * 1000 + spec.training_seed,
+            render=render,
+        )
+
+    def _train(self) -> tuple[Cause, str]:
+        every, saved = self.study.checkpoints.save_every, self.trainer.step
+        with TraceWriter(self.paths.trace) as trace:
+            while self.trainer.step < self.spec.steps:
+                metrics = self.trainer.train_step()
+                step = self.trainer.step
+                if step % self.study.algorithm.eval_every == 0:
+                    self._evaluate()
+                seen = {"eval_score": self.score} if self.scored_step == step else {}
+                trace.append(step=step, time=time.time(), cpu_seconds=time.process_time(), **metrics, **seen)
+                if diverged(metrics):
+                    return Cause.DIVERGED, f"loss or gradient not finite at step {step}"
+                verdict = self._verdict()
+                if verdict or step % every == 0 or step == self.spec.steps:
+                    self._save()
+                    saved = step
+                if verdict:
+                    return verdict
+        if saved < self.trainer.step:
+            self._save()
+        return Cause.COMPLETED, ""
+
+    def _verdict(self) -> tuple[Cause, str] | None:
+        """A stop order, else a signal, else None."""
+        if self.paths.stop.exists():
+            order = StopOrder.read(self.paths.stop)
+            return order.cause, order.why
+        if self.interruption.signal:
+            return self._interrupted(), f"{self.interruption.signal.name} at step {self.trainer.step}"
+        return None
+
+    def _interrupted(self) -> Cause:
+        """Near the wall-time limit the warning means that limit, else a preemption."""
+        resources = self.study.model(self.spec.model).resources.over(self.study.cluster)
+        if resources.time_minutes is None:
+            return Cause.PREEMPTED
+        left = resources.time_minutes * 60 - (time.time() - self.born)
+        return Cause.TIMED_OUT if left < self.study.cluster.signal_seconds + 60 else Cause.PREEMPTED
+
+    def _evaluate(self) -> None:
+        if self.scored_step != self.trainer.step:
+            scores = self.trainer.evaluate(self.data.validation)
+            self.score, self.scored_step = sum(scores) / len(scores), self.trainer.step
+
+    def _save(self) -> None:
+        step = self.trainer.step
+        staging = self.entry.staging(step)
+        self.trainer.save(staging)
+        meta = {"trial": self.spec.trial, "attempt": self.spec.attempt}
+        self.entry.publish(staging, step, owner=self.spec.name, generation=self.spec.generation, meta=meta)
+        self.entry.collect(self.study.checkpoints.keep)
+
+    def result(self, cause: Cause, detail: str) -> AttemptResult:
+        """The result as things stand, also after a failure before the first step."""
+        now = time.time()
+        loop = now - self.loop_started if self.loop_started else 0.0
+        return AttemptResult(
+            name=self.spec.name,
+            cause=cause,
+            step=self.trainer.step if hasattr(self, "trainer") else 0,
+            start_step=self.start_step,
+            score=self.score,
+            seconds=loop,
+            startup_seconds=now - self.born - loop,
+            cpu_seconds=time.process_time(),
+            peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            test_scores=self.test_scores,
+            base_test_scores=self.base_test_scores,
+            detail=detail,
+        )
+
+
+def diverged(metrics: dict[str, float]) -> bool:
+    """A loss or gradient that is not finite although the step was not skipped (a skipped one has null metrics)."""
+    return not metrics["skipped"] and not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["grad_norm"]))
