@@ -1,7 +1,8 @@
-"""Markers, the real data and the cluster: what is missing is skipped, named, and counted by CI."""
+"""Markers, the real data and the cluster: what is missing is left out, named at the end, and a fault in CI."""
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -12,11 +13,15 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+NEEDS = ("slurm", "data")
+"""Markers of what a test needs from outside. They stand in the junit file as the property ``needs``."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also run the long tests")
 
 
+@functools.cache
 def slurm_answers() -> bool:
     if shutil.which("scontrol") is None:
         return False
@@ -25,17 +30,31 @@ def slurm_answers() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    skips = {}
-    if not config.getoption("--full"):
-        skips["full"] = "long test: run with --full"
-    if any(item.get_closest_marker("slurm") for item in items) and not slurm_answers():
-        skips["slurm"] = "no Slurm cluster answers: tools/slurm/up starts one (root on Debian)"
-    if "HPCJF_TEST_DATA" not in os.environ:
-        skips["data"] = "HPCJF_TEST_DATA is unset: real data left out"
     for item in items:
-        for marker, reason in skips.items():
-            if item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=reason))
+        item.user_properties += [("needs", need) for need in NEEDS if item.get_closest_marker(need)]
+    if not config.getoption("--full"):
+        long = [item for item in items if item.get_closest_marker("full")]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("slurm") and not slurm_answers():
+        pytest.skip("no Slurm cluster answers: tools/slurm/up starts one (root on Debian)")
+    if item.get_closest_marker("data") and "HPCJF_TEST_DATA" not in os.environ:
+        pytest.skip("HPCJF_TEST_DATA is unset: real data left out")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.getreports("skipped")
+    for need in NEEDS:
+        names = [report.nodeid for report in skipped if ("needs", need) in report.user_properties]
+        if names:
+            terminalreporter.section(f"left out: {len(names)} tests that need {need}")
+            for name in names:
+                terminalreporter.write_line(name)
+    if not terminalreporter.config.getoption("--full") and terminalreporter.stats.get("deselected"):
+        terminalreporter.write_line("long tests were left out: --full runs them")
 
 
 @pytest.fixture
