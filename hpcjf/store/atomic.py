@@ -6,33 +6,17 @@ import errno
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpcjf.errors import DiskFullError, StoreError
+from hpcjf.errors import StoreError
+from hpcjf.store.disk import disk_errors, fsync_folder, fsync_tree
 from hpcjf.store.trust import open_regular
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""No space, quota, or the shell's file size limit: the same fault with the same way out."""
 
-
-@contextmanager
-def disk_errors(path: Path, *, keep: tuple[type[OSError], ...] = ()) -> Iterator[None]:
-    """Turn an ``OSError`` about ``path`` into DiskFullError or StoreError; those in ``keep`` pass through."""
-    try:
-        yield
-    except keep:
-        raise
-    except OSError as error:
-        if error.errno in FULL:
-            raise DiskFullError(
-                error.strerror or "disk full",
-                where=str(path),
-                fix="free space or raise the quota; old files are intact",
-            ) from error
-        raise StoreError(error.strerror or str(error), where=str(path)) from error
+class MissingFileError(StoreError, FileNotFoundError):
+    """Not there, or not visible yet on a shared mount."""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -82,20 +66,18 @@ def canonical_json(obj: object) -> bytes:
 def read_json(path: Path, *, owned_by: int | None) -> Any:
     """What ``path`` holds. ``owned_by`` is the user id to trust beside root, None for whoever wrote it.
 
-    :raises FileNotFoundError: not there, or unlinked by a peer on a shared mount (ESTALE).
+    :raises MissingFileError: not there, or unlinked by a peer on a shared mount (ESTALE).
     :raises UntrustedPathError: a symbolic link or another user's file.
     :raises StoreError: cannot be read, or is not JSON.
     """
-    try:
-        with (
-            disk_errors(path, keep=(FileNotFoundError,)),
-            os.fdopen(open_regular(path, os.O_RDONLY, owned_by=owned_by), "rb") as file,
-        ):
-            data = file.read()
-    except StoreError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ESTALE:
-            raise FileNotFoundError(errno.ENOENT, "stale file handle", str(path)) from error
-        raise
+    with disk_errors(path):
+        try:
+            with os.fdopen(open_regular(path, os.O_RDONLY, owned_by=owned_by), "rb") as file:
+                data = file.read()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                raise MissingFileError("not there", where=str(path)) from error
+            raise
     try:
         return json.loads(data)
     except ValueError as error:
@@ -112,23 +94,3 @@ def publish_folder(tmp: Path, final: Path) -> None:
         fsync_tree(tmp)
         os.rename(tmp, final)
         fsync_folder(final.parent)
-
-
-def fsync_tree(folder: Path) -> None:
-    """Put every file and folder below, and ``folder`` itself, on disk."""
-    for where, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            _fsync(Path(where, name), os.O_RDONLY | os.O_NOFOLLOW)
-        fsync_folder(Path(where))
-
-
-def fsync_folder(folder: Path) -> None:
-    _fsync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _fsync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from hpcjf.errors import StoreError
-from hpcjf.store.atomic import canonical_json, disk_errors, fsync_folder, write_bytes
+from hpcjf.store.atomic import canonical_json, write_bytes
+from hpcjf.store.disk import disk_errors, fsync_folder
 from hpcjf.store.trust import open_regular
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcjf.errors import StoreError, UserError
-from hpcjf.store.atomic import disk_errors
+from hpcjf.store.disk import disk_errors
 from hpcjf.store.trust import check_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -21,7 +21,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from hpcjf.errors import LockTimeoutError, StoreError
-from hpcjf.store.atomic import disk_errors, read_json, write_json
+from hpcjf.store.atomic import read_json, write_json
+from hpcjf.store.disk import disk_errors
 from hpcjf.store.trust import untrusted_kind
 
 log = logging.getLogger(__name__)
@@ -90,11 +91,9 @@ class Lock:
                     where=str(self.path),
                     fix="wait for it to end, or end it",
                 )
-        try:
+        # Without a record the lock still holds, and freeing a full disk needs locks.
+        with suppress(StoreError):
             write_json(self.record, asdict(Holder.current()))
-        except BaseException:
-            self._lock.release()
-            raise
 
     def _wait(self, seconds: float) -> bool:
         """Whether the lock was got. A lock file unlinked by a peer (ESTALE) is tried again until time is up."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcjf.errors import StoreError
-from hpcjf.store.atomic import disk_errors, write_text
+from hpcjf.store.atomic import write_text
+from hpcjf.store.disk import disk_errors
 from hpcjf.store.traces import TraceWriter, read_trace
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcjf.errors import FencedError, StoreError
-from hpcjf.store.atomic import canonical_json, disk_errors, fsync_folder, fsync_tree, publish_folder, read_json
-from hpcjf.store.atomic import write_json as _write_json
+from hpcjf.store.atomic import MissingFileError, canonical_json, publish_folder, read_json, write_json
+from hpcjf.store.disk import disk_errors, fsync_folder, fsync_tree
 from hpcjf.store.layout import entry_name
 from hpcjf.store.locks import Lock
 from hpcjf.store.trust import open_regular, untrusted_kind
@@ -105,13 +105,15 @@ class RegistryEntry:
         path = self.folder / "entry.json"
         try:
             return EntryState(**read_json(path, owned_by=self._uid()))
-        except FileNotFoundError:
+        except MissingFileError:
             return self._blank
         except TypeError as error:
             raise StoreError(f"not an entry: {error}", where=str(path), fix="move the file away") from error
 
     def claim(self, owner: str, generation: int) -> None:
         """Make ``owner`` (the attempt) the one that may publish. Within a generation the last claim wins.
+
+        Leftovers of an earlier owner's interrupted saves go.
 
         :raises FencedError: a newer controller generation has claimed the entry.
         """
@@ -122,6 +124,7 @@ class RegistryEntry:
             if state.generation > generation:
                 raise self._fenced(state, owner, generation)
             self._write(replace(state, owner=owner, generation=generation))
+            self._sweep()
 
     def staging(self, step: int) -> Path:
         """A new empty folder to write a checkpoint into."""
@@ -164,7 +167,7 @@ class RegistryEntry:
             "files": {name: _fingerprint(folder / name, None) for name in sorted(_files(folder))},
             "meta": dict(meta),
         }
-        _write_json(folder / MANIFEST, body | {"sha256": hashlib.sha256(canonical_json(body)).hexdigest()})
+        write_json(folder / MANIFEST, body | {"sha256": hashlib.sha256(canonical_json(body)).hexdigest()})
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint whose files are all there with the right sizes and hashes; others are passed over."""
@@ -191,50 +194,44 @@ class RegistryEntry:
                 if step < good.step and step not in kept:
                     _remove(path)
                     removed.append(step)
-            for path in _listdir(self.folder):
-                if path.name.startswith((".staging-", ".removed-")):
-                    shutil.rmtree(path, ignore_errors=True)
+            self._sweep()
         return sorted(removed)
+
+    def _sweep(self) -> None:
+        for path in _listdir(self.folder):
+            if path.name.startswith((".staging-", ".removed-")):
+                shutil.rmtree(path, ignore_errors=True)
 
     def _descending(self) -> list[tuple[int, Path]]:
         return sorted(_steps(self.folder), reverse=True)
 
     def _load(self, path: Path) -> Checkpoint | None:
-        manifest = self._manifest(path)
-        if manifest is None:
-            return None
         try:
+            manifest = self._manifest(path)
             for name, expected in manifest["files"].items():
                 if _fingerprint(path / name, self._uid()) != expected:
-                    log.warning("%s: %s is damaged; checkpoint passed over", path, name)
-                    return None
+                    raise StoreError("damaged", where=name)
         except (OSError, StoreError) as error:
-            log.warning("%s: %s; checkpoint passed over", path, error)
+            log.warning("%s: checkpoint passed over: %s", path, error)
             return None
         return Checkpoint(manifest["step"], path, manifest["config_id"], manifest["parent"], manifest["meta"])
 
-    def _manifest(self, path: Path) -> dict[str, Any] | None:
-        """The manifest if it is whole and speaks of this entry and step."""
-        try:
-            manifest = read_json(path / MANIFEST, owned_by=self._uid())
-            claimed = manifest.pop("sha256", None)
-        except (OSError, StoreError, AttributeError) as error:
-            log.warning("%s: no usable manifest: %s; checkpoint passed over", path, error)
-            return None
-        whole = claimed == hashlib.sha256(canonical_json(manifest)).hexdigest()
-        if not whole or manifest["config_id"] != self._blank.config_id or f"step-{manifest['step']:08d}" != path.name:
-            log.warning("%s: the manifest is damaged or another's; checkpoint passed over", path)
-            return None
+    def _manifest(self, path: Path) -> dict[str, Any]:
+        """:raises StoreError: missing, damaged, or of another entry or step."""
+        manifest = read_json(path / MANIFEST, owned_by=self._uid())
+        claimed = manifest.pop("sha256", None) if isinstance(manifest, dict) else None
+        if claimed != hashlib.sha256(canonical_json(manifest)).hexdigest():
+            raise StoreError("the manifest is damaged", where=str(path))
+        if manifest["config_id"] != self._blank.config_id or f"step-{manifest['step']:08d}" != path.name:
+            raise StoreError("the manifest is of another checkpoint", where=str(path))
         found: dict[str, Any] = manifest
         return found
 
     def _sized(self, path: Path) -> bool:
-        manifest = self._manifest(path)
-        if manifest is None:
-            return False
         try:
-            return all((path / name).lstat().st_size == each["size"] for name, each in manifest["files"].items())
-        except OSError:
+            files = self._manifest(path)["files"].items()
+            return all((path / name).lstat().st_size == each["size"] for name, each in files)
+        except (OSError, StoreError):
             return False
 
     def _uid(self) -> int:
@@ -248,7 +245,7 @@ class RegistryEntry:
         return Lock(self.folder / "entry.lock", timeout=_LOCK_SECONDS)
 
     def _write(self, state: EntryState) -> None:
-        _write_json(self.folder / "entry.json", asdict(state))
+        write_json(self.folder / "entry.json", asdict(state))
 
     def _check_owner(self, owner: str, generation: int) -> EntryState:
         state = self.state()

@@ -25,7 +25,8 @@ import h5py
 import numpy as np
 
 from hpcjf.errors import DiskFullError, StoreError
-from hpcjf.store.atomic import FULL, disk_errors, fsync_folder, write_json
+from hpcjf.store.atomic import write_json
+from hpcjf.store.disk import FULL, disk_errors, fsync_folder
 from hpcjf.store.trust import untrusted_kind
 
 log = logging.getLogger(__name__)
@@ -99,15 +100,23 @@ class TraceWriter:
         self._floats = tuple(column.name for column in columns if column.type == "<f8")
         self._fsync_seconds, self._synced = fsync_seconds, time.monotonic()
         self._rows = 0
-        with _hdf5_errors(path):
-            self._file = h5py.File(path, "x", libver=("v110", "v110"), locking=_LOCKING)
+        self._file: Any = None
+        try:
+            self._start()
+            write_json(path.with_suffix(".json"), {"columns": [column._asdict() for column in columns]})
+        except StoreError:
+            self._give_up()
+            raise
+
+    def _start(self) -> None:
+        with _hdf5_errors(self.path):
+            self._file = h5py.File(self.path, "x", libver=("v110", "v110"), locking=_LOCKING)
             self._data = _make_dataset(self._file, self._dtype)
             self._file.swmr_mode = True
             self._descriptor = int(self._file.id.get_vfd_handle())
-        with disk_errors(path):
-            path.chmod(0o600)
-            fsync_folder(path.parent)
-        write_json(path.with_suffix(".json"), {"columns": [column._asdict() for column in columns]})
+        with disk_errors(self.path):
+            self.path.chmod(0o600)
+            fsync_folder(self.path.parent)
 
     def append(self, **values: float | int | None) -> None:
         """Add one row; ``step`` is required, ``time`` is now. Floats left out, or None, are NaN; counts are 0.
@@ -156,8 +165,9 @@ class TraceWriter:
     def _give_up(self) -> None:
         """After a failed write HDF5's close fails as well, and says nothing new."""
         file, self._file = self._file, None
-        with suppress(OSError, RuntimeError):
-            file.close()
+        if file is not None:
+            with suppress(OSError, RuntimeError):
+                file.close()
 
     def close(self) -> None:
         """:raises DiskFullError: see :meth:`append`."""

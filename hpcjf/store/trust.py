@@ -34,17 +34,17 @@ def check_stat(path: Path, found: os.stat_result, uid: int, *, sticky_allowed: b
     """:raises UntrustedPathError: a user other than ``uid`` and root owns or can write what was found."""
     if found.st_uid not in (uid, 0):
         raise UntrustedPathError(
-            f"belongs to {user_name(found.st_uid)}, not to {user_name(uid)}",
+            f"belongs to {_user_name(found.st_uid)}, not to {_user_name(uid)}",
             where=str(path),
             fix="use a folder of your own",
         )
-    if others_can_write(found) and not sticky_allowed and not stat.S_ISLNK(found.st_mode):
+    if _others_can_write(found) and not sticky_allowed and not stat.S_ISLNK(found.st_mode):
         raise UntrustedPathError(
             "other users can write it", where=str(path), fix=f"run `chmod go-w {path}` or use another folder"
         )
 
 
-def others_can_write(found: os.stat_result) -> bool:
+def _others_can_write(found: os.stat_result) -> bool:
     """Whether the mode bits let anybody but the owner write. A user's private group does not count."""
     if found.st_mode & stat.S_IWOTH:
         return True
@@ -59,7 +59,7 @@ def _private_group(gid: int, uid: int) -> bool:
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def user_name(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,0 +1,53 @@
+"""What the disk says, in the project's errors, and what must be on it before we go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hpcjf.errors import DiskFullError, HpcjfError, StoreError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No space, quota, or the shell's file size limit: the same fault with the same way out."""
+
+
+@contextmanager
+def disk_errors(path: Path, *, keep: tuple[type[OSError], ...] = ()) -> Iterator[None]:
+    """Turn an ``OSError`` about ``path`` into DiskFullError or StoreError; those in ``keep`` pass through."""
+    try:
+        yield
+    except HpcjfError:
+        raise
+    except keep:
+        raise
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFullError(
+                error.strerror or "disk full",
+                where=str(path),
+                fix="free space or raise the quota; old files are intact",
+            ) from error
+        raise StoreError(error.strerror or str(error), where=str(path)) from error
+
+
+def fsync_tree(folder: Path) -> None:
+    """Put every file and folder below, and ``folder`` itself, on disk."""
+    for where, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _fsync(Path(where, name), os.O_RDONLY | os.O_NOFOLLOW)
+        fsync_folder(Path(where))
+
+
+def fsync_folder(folder: Path) -> None:
+    _fsync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
