@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Literal
 
 from hpcjf.core.searchers.base import ModelFidelity, Pending, Searcher, SearchProblem
+from hpcjf.core.searchers.jfhpo import JfhpoSearcher
 from hpcjf.core.searchers.random import RandomSearcher
 from hpcjf.core.searchers.recipe import RecipeSearcher
 
 __all__ = ["ModelFidelity", "Pending", "SearchProblem", "Searcher", "make_searcher"]
 
-_METHODS: dict[str, type[RandomSearcher] | type[RecipeSearcher]] = {
+_METHODS: dict[str, type[JfhpoSearcher] | type[RandomSearcher] | type[RecipeSearcher]] = {
+    "jfhpo": JfhpoSearcher,
     "random": RandomSearcher,
     "recipe": RecipeSearcher,
 }
 
 
-def make_searcher(method: Literal["random", "recipe"], problem: SearchProblem) -> Searcher:
+def make_searcher(method: Literal["jfhpo", "random", "recipe"], problem: SearchProblem) -> Searcher:
     return _METHODS[method](problem)

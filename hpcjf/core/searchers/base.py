@@ -110,7 +110,8 @@ class History:
         self.problem = problem
         self.scored: list[tuple[Observation, float]] = []
         self.broken: list[Observation] = []
-        self._steps: dict[tuple[str, str], int] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+        self._checkpoints: dict[tuple[str, str], int] = {}
         self._closed: set[tuple[str, str]] = set()
         self._trials: set[int] = set()
 
@@ -119,7 +120,8 @@ class History:
         cause, key = observation.cause, (observation.config_id, observation.fidelity.model)
         if cause.infrastructure:
             return
-        self._steps[key] = max(self._steps.get(key, 0), self._resumable(observation))
+        self._seen[key] = max(self._seen.get(key, 0), observation.fidelity.steps)
+        self._checkpoints[key] = max(self._checkpoints.get(key, 0), self._checkpoint(observation))
         score = observation.score if observation.score is not None else math.nan
         failed = cause in _BROKEN or not math.isfinite(score)
         if not failed:
@@ -132,20 +134,24 @@ class History:
 
     def steps(self, identity: str, model: str) -> int:
         """Global steps that a new trial of the configuration would resume from."""
-        return self._steps.get((identity, model), 0)
+        return self._checkpoints.get((identity, model), 0)
+
+    def closed(self, identity: str, model: str) -> bool:
+        """Whether the configuration was stopped or failed on the model by its own doing."""
+        return (identity, model) in self._closed
 
     def open(self, identity: str, fidelity: Fidelity, pending: Sequence[Pending] = ()) -> bool:
         """Whether a trial there is allowed: not stopped or failed, beyond what was observed, none in flight."""
         key = (identity, fidelity.model)
         in_flight = any((p.config_id, p.fidelity.model) == key for p in pending)
-        return key not in self._closed and not in_flight and fidelity.steps > self._steps.get(key, 0)
+        return key not in self._closed and not in_flight and fidelity.steps > self._seen.get(key, 0)
 
     def exhausted(self, pending: Sequence[Pending]) -> bool:
         """Whether told and pending trials have used up ``max_trials``."""
         limit = self.problem.max_trials
         return limit is not None and len(self._trials) + len(pending) >= limit
 
-    def _resumable(self, observation: Observation) -> int:
+    def _checkpoint(self, observation: Observation) -> int:
         if observation.cause is Cause.COMPLETED:
             return observation.fidelity.steps
         return checkpoint_at(observation.fidelity.steps, self.problem.save_every)
