@@ -71,6 +71,8 @@ _CHUNK_ROWS = 256
 # A reader that locks would block the writer, and some mounts cannot lock at all (errno 37, 95, 524). Nothing is
 # lost: file names are unique, files are made with "x" and SWMR drops its lock anyway.
 _LOCKING = False
+_abandoned: list[object] = []
+"""Handles of failed writers: as long as they are referred to, HDF5 leaves them alone until the process exits."""
 _NOT_YET = frozenset({errno.EAGAIN, errno.ENOENT, errno.ESTALE, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
 _NOT_YET_TEXTS = (
     "not already open for SWMR writing",
@@ -89,8 +91,8 @@ class TraceWriter:
     ``fsync_seconds`` later at most. A process that dies leaves every row it appended.
 
     :raises StoreError: the file exists, or a bad or double column name.
-    :raises DiskFullError: no room. HDF5 may end such a process with SIGSEGV at interpreter exit: put results on
-        disk first.
+    :raises DiskFullError: no room. HDF5 ends such a process with SIGSEGV at interpreter exit: put results on disk
+        first, and leave by ``os._exit`` if the exit status matters.
     """
 
     def __init__(self, path: Path, extra: Sequence[str | Column] = (), *, fsync_seconds: float = 5.0) -> None:
@@ -101,6 +103,7 @@ class TraceWriter:
         self._fsync_seconds, self._synced = fsync_seconds, time.monotonic()
         self._rows = 0
         self._file: Any = None
+        self._data: Any = None
         try:
             self._start()
             write_json(path.with_suffix(".json"), {"columns": [column._asdict() for column in columns]})
@@ -122,7 +125,7 @@ class TraceWriter:
         """Add one row; ``step`` is required, ``time`` is now. Floats left out, or None, are NaN; counts are 0.
 
         :raises StoreError: a column that does not exist, a value that does not fit, or the writer is closed.
-        :raises DiskFullError: the row is lost, those before are readable; nothing more can be appended.
+        :raises DiskFullError: the row may be lost, those before are readable; nothing more can be appended.
         """
         row = self._row({"time": time.time(), **values})
         if self._file is None:
@@ -163,11 +166,9 @@ class TraceWriter:
         self._synced = time.monotonic()
 
     def _give_up(self) -> None:
-        """After a failed write HDF5's close fails as well, and says nothing new."""
-        file, self._file = self._file, None
-        if file is not None:
-            with suppress(OSError, RuntimeError):
-                file.close()
+        """Never close after a failed write: HDF5 tries it again while closing, fails, and kills the process."""
+        _abandoned.append((self._file, self._data))
+        self._file = self._data = None
 
     def close(self) -> None:
         """:raises DiskFullError: see :meth:`append`."""
@@ -177,8 +178,11 @@ class TraceWriter:
             with _hdf5_errors(self.path):
                 self._file.flush()
                 self._sync()
-        finally:
+                self._file.close()
+        except StoreError:
             self._give_up()
+            raise
+        self._file = self._data = None
 
     def __enter__(self) -> Self:
         return self
