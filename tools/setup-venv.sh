@@ -30,6 +30,7 @@ setup_venv() {
         echo "making the virtual environment $VENV"
         "$python" -m venv "$VENV" || _fail "$python cannot make virtual environments (Debian: apt install python3-venv)"
     fi
+    VENV=$(cd "$VENV" && pwd)
     PATH=$VENV/bin:$PATH
     stamp=$(_stamp)
     # an installation with the extra holds all that one without it does
