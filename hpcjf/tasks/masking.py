@@ -13,7 +13,7 @@ _DECLARED = re.compile(
 _NAMING = re.compile(r"(?:^|[;:`])[ \t]*(?:end[ \t]*)?(?:program|module|submodule|use)\b[^\n;!]*", re.I | re.M)
 _NOT_A_UNIT = re.compile(r"procedure|function|subroutine|pure|elemental|recursive|impure|integer|real|logical", re.I)
 _FILE = r"(?<![\w./-])[\w./-]*[\w-]\.(?:f90|f95|f03|f08|f77|for|f|cpp|cxx|cc|c)\b"
-_HYPHENATED = r"\b(?!yes-or-no\b)(?:DRB\d+(?:-\w+)+|\w+(?:-\w+)*-(?:yes|no)(?![a-z0-9])(?:-\w+)*)"
+_HYPHENATED = r"\b(?:DRB\d+(?:-\w+)+|\w+(?:-\w+)*-(?:yes|no)(?![a-z0-9])(?:-\w+)*)"
 _TOKEN = re.compile(rf"(?P<file>{_FILE})|(?P<hyphens>{_HYPHENATED})|\b[a-z_]\w*", re.I)
 _SOURCE_ENDING = re.compile(r"\.(?:f\d\d|cpp|cxx|cc)$", re.I)
 _MARKED = re.compile(
@@ -21,7 +21,7 @@ _MARKED = re.compile(
     r"|(?i:(?<![a-z])(?:yes|no)(?![a-z]))|(?<=[a-z0-9])(?:Yes|No|NO)(?![a-z])|(?i:yes\d*$)"
     r"|(?i:(?:(?<![a-z])|data|no)_?races?(?![a-z]))|Race"
 )
-_PLAIN_WORDS = frozenset({"yes", "no", "race", "races"})
+_PLAIN_WORDS = frozenset({"yes", "no", "yes-or-no", "race", "races"})
 
 
 def leaked_label(prompt: str) -> str | None:
@@ -89,6 +89,5 @@ def _mask_token(found: re.Match[str], names: _Names) -> str:
         stem, dot, ending = token.rpartition(".")
         masked = bool(_MARKED.search(stem) or _SOURCE_ENDING.search(token))
         return names.neutral(token, "file", dot + ending) if masked else token
-    if found["hyphens"]:
-        return names.neutral(token, "name")
-    return names.neutral(token, "name") if _MARKED.search(token) and token.lower() not in _PLAIN_WORDS else token
+    masked = token.lower() not in _PLAIN_WORDS and bool(found["hyphens"] or _MARKED.search(token))
+    return names.neutral(token, "name") if masked else token
