@@ -1,0 +1,113 @@
+"""``hpcjf report RUN``: one HTML file that needs no network. Also ``python -m hpcjf.analysis.report RUN [OUT]``.
+
+The controller starts it as a child process, which keeps plotly out of its own memory.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from hpcjf.analysis import tables
+from hpcjf.analysis.compare import compare
+from hpcjf.analysis.curves import final_curves, search_curves
+from hpcjf.analysis.figures import final_scores, hyperparameters, incumbent_history, parallel_coordinates
+from hpcjf.analysis.load import RunData, load_run
+from hpcjf.analysis.savings import savings
+from hpcjf.analysis.timeline import job_timeline
+from hpcjf.analysis.transfer import transfer
+from hpcjf.errors import HpcjfError
+from hpcjf.store.atomic import write_text
+from hpcjf.store.layout import RunLayout
+
+
+def write_report(root: Path, out: Path | None = None) -> Path:
+    """Write the report to ``out``, or into the run directory. Raises StoreError where ``root`` is no run."""
+    path = out or RunLayout(root).report
+    write_text(path, render(load_run(root), time.time()))
+    return path
+
+
+def render(run: RunData, now: float) -> str:
+    """The page, ``now`` in unix seconds."""
+    environment = Environment(
+        loader=PackageLoader("hpcjf.analysis", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(score=tables.score_text, duration=tables.duration)
+    page = environment.get_template("report.html.j2")
+    return page.render(**_content(run, now))
+
+
+def _content(run: RunData, now: float) -> dict[str, Any]:
+    result = compare(run)
+    heads, rows = tables.trial_table(run)
+    return {
+        "study": run.study,
+        "state": run.state,
+        "made": tables.clock(now),
+        "banner": tables.banner(run, now),
+        "result": result,
+        "verdict": tables.verdict(result, run.study.study.direction),
+        "winner_yaml": tables.winner_yaml(run, result),
+        "savings": savings(run.state, run.study),
+        "heads": heads,
+        "rows": rows,
+        "figures": _figures(run, final_scores(result)),
+        "transfer": transfer(run),
+        "settings": tables.settings_yaml(run),
+        "problems": run.problems,
+        "notes": [(tables.clock(moment), text) for moment, text in run.state.notes],
+        "environment": tables.environment(run),
+        "command": f"hpcjf report {shlex.quote(run.root.name or '.')}",
+        "plotly": Markup(get_plotlyjs()),  # noqa: S704 - the library's own file
+    }
+
+
+def _figures(run: RunData, final: go.Figure | None) -> dict[str, Any]:
+    """By place in the page: the figure as JSON, and a sentence on what it leaves out."""
+    curves, finals = search_curves(run), final_curves(run)
+    found = {
+        "final": (final, ""),
+        "final_curves": (finals and finals.figure, ""),
+        "history": (incumbent_history(run), ""),
+        "parallel": (parallel_coordinates(run), ""),
+        "parameters": (hyperparameters(run), ""),
+        "curves": (curves and curves.figure, curves.left_out if curves else ""),
+        "timeline": (job_timeline(run), ""),
+    }
+    return {name: (_json(figure), text) for name, (figure, text) in found.items() if figure is not None}
+
+
+def _json(figure: go.Figure) -> Markup:
+    """JSON that cannot end the script element it stands in."""
+    text = figure.to_json().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(text)  # noqa: S704 - no markup is left in it
+
+
+def main(arguments: list[str]) -> int:
+    """``RUN [OUT]``; says where the report is."""
+    if len(arguments) not in (1, 2):
+        print("usage: python -m hpcjf.analysis.report RUN [OUT]", file=sys.stderr)
+        return 2
+    try:
+        print(write_report(Path(arguments[0]), Path(arguments[1]) if len(arguments) > 1 else None))
+    except HpcjfError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
