@@ -50,3 +50,10 @@ def test_the_architecture_page_places_every_part() -> None:
 
 def test_the_changelog_has_this_version() -> None:
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_environment_variable_is_in_the_table() -> None:
+    files = [path for folder in ("hpcjf", "tools", "tests", ".ci") for path in (ROOT / folder).rglob("*")]
+    text = "".join(path.read_text() for path in files if path.is_file() and path.suffix in ("", ".py", ".sh"))
+    table = (ROOT / "docs/README.md").read_text()
+    assert {name for name in re.findall(r"\bHPCJF_[A-Z_]+\b", text) if f"`{name}`" not in table} == set()
