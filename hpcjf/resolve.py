@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from hpcjf.config import Key, explain, read_yaml
-from hpcjf.errors import ModelError, StudyError, TaskError, UserError
+from hpcjf.errors import ModelError, StudyError, TaskError
 from hpcjf.study import SEARCHABLE, AlgorithmSection, Categorical, Dimension, ModelSection, Section, Study
 
 BUILTIN = "builtin:"
@@ -44,9 +44,12 @@ def load_recipe(name: str, base: Path) -> Recipe:
 
 def resolve_recipe(study: Study, path: Path, lines: Mapping[Key, int]) -> Study:
     """Recipe and space become plain values, checked against each other and the algorithm."""
-    shipped = load_recipe(study.recipe, path.parent) if isinstance(study.recipe, str) else None
-    values = dict(shipped.values if shipped else study.recipe)  # type: ignore[arg-type]
-    space = study.space if study.space is not None else (shipped.ranges if shipped else {})
+    if isinstance(study.recipe, str):
+        recipe = load_recipe(study.recipe, path.parent)
+        values, ranges = dict(recipe.values), recipe.ranges
+    else:
+        values, ranges = dict(study.recipe), {}
+    space = study.space if study.space is not None else ranges
     if not space:
         raise StudyError("space is empty", where=str(path), fix="name at least one hyperparameter to search")
     _known_names("space", space, path, lines)
@@ -57,7 +60,8 @@ def resolve_recipe(study: Study, path: Path, lines: Mapping[Key, int]) -> Study:
     ordered = {name: space[name] for name in SEARCHABLE if name in space}
     searched = {name: value for name, value in values.items() if name in ordered}
     fixed = {name: value for name, value in values.items() if name not in ordered}
-    merged = study.algorithm.model_dump() | {k: v for k, v in fixed.items() if k not in study.algorithm.model_fields_set}
+    given = study.algorithm.model_fields_set
+    merged = study.algorithm.model_dump() | {name: value for name, value in fixed.items() if name not in given}
     try:
         algorithm = AlgorithmSection.model_validate(merged)
         AlgorithmSection.model_validate(merged | searched)
@@ -84,18 +88,15 @@ def _inside(name: str, value: object, dimension: Dimension, where: str) -> None:
     else:
         inside = numeric and dimension.low <= value <= dimension.high  # type: ignore[operator]
     if not inside:
-        raise StudyError(
-            f"space.{name} does not contain the recipe's value {value}", where=where, fix="widen it; the recipe is trial 0"
-        )
+        what = f"space.{name} does not contain the recipe's value {value}"
+        raise StudyError(what, where=where, fix="widen it; the recipe is trial 0")
     if not isinstance(dimension, Categorical):
         for end in (dimension.low, dimension.high):
             _valid_setting(name, end, where)
 
 
 def _valid_setting(name: str, value: float, where: str) -> None:
-    field = AlgorithmSection.model_fields[name]
     try:
-        TypeAdapter(field.annotation, config={"strict": False}).validate_python(value)
         AlgorithmSection.model_validate({name: value})
     except ValidationError as error:
         raise StudyError(f"space.{name}: {value} is impossible: {error.errors()[0]['msg']}", where=where) from error
@@ -180,9 +181,7 @@ def resolve_study(study: Study, path: Path, lines: Mapping[Key, int]) -> Study:
     if task.path is not None:
         data = (base / Path(task.path).expanduser()).absolute()
         if not data.exists():
-            raise TaskError(f"no file or folder {data}", where=f"{path}:{lines.get(('task', 'path'), 1)}", fix="mend task.path")
+            where = f"{path}:{lines.get(('task', 'path'), 1)}"
+            raise TaskError(f"no file or folder {data}", where=where, fix="mend task.path")
         task = task.model_copy(update={"path": str(data)})
     return study.model_copy(update={"models": models, "task": task})
-
-
-__all__ = ["BUILTIN", "Recipe", "UserError", "cache_folder", "load_recipe", "resolve_model", "resolve_recipe", "resolve_study"]

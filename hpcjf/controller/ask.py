@@ -18,7 +18,7 @@ from hpcjf.core.fidelity import rungs
 from hpcjf.core.identity import config_id
 from hpcjf.core.lifecycle import StudyState, replay
 from hpcjf.core.searchers import make_searcher
-from hpcjf.core.searchers.base import ModelFidelity, Pending, SearchProblem, Searcher
+from hpcjf.core.searchers.base import ModelFidelity, Pending, Searcher, SearchProblem
 from hpcjf.core.space import Space
 from hpcjf.errors import HpcjfError
 from hpcjf.store.frozen import load_frozen
@@ -38,7 +38,8 @@ class Answer:
 
 def problem_of(study: Study) -> SearchProblem:
     """The search problem of a resolved study."""
-    assert study.space is not None and not isinstance(study.recipe, str)
+    assert study.space is not None
+    assert not isinstance(study.recipe, str)
     return SearchProblem(
         space=Space(study.space),
         models=tuple(ModelFidelity(model.name, model.parameters or 1) for model in study.models),

@@ -16,6 +16,7 @@ _CAUSES = {
     JobClass.WALL_TIME: Cause.TIMED_OUT,
     JobClass.CANCELLED: Cause.CANCELLED_BY_OTHER,
 }
+_CAPPED = frozenset({Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE})
 FREE_RETRIES = 50
 """Even causes that cost nothing end at some point: a cluster that kills a job this often is broken."""
 
@@ -55,5 +56,4 @@ def retry(attempts: list[Attempt], cause: Cause, capped: int) -> bool:
         return False
     if cause in (Cause.PREEMPTED, Cause.NODE_FAILURE, Cause.CANCELLED):
         return len(attempts) <= FREE_RETRIES
-    spent = sum(1 for a in attempts if a.ending and a.ending.cause in (Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE))
-    return spent < capped
+    return sum(1 for a in attempts if a.ending and a.ending.cause in _CAPPED) < capped

@@ -46,6 +46,8 @@ class Submitter:
                 self._submit(trial, attempt, state.generation)
                 self._pause = 0.0
             except (TransientClusterError, LimitClusterError) as error:
+                if self._cluster.slots is not None:
+                    return  # a process of ours is still on its way out
                 self._unsure.add(attempt.name)
                 self._pause = min(MAX_BACKOFF, max(self._study.cluster.poll_seconds, 2 * self._pause))
                 self._resume_at = now + self._pause
@@ -60,8 +62,7 @@ class Submitter:
 
     def _request(self, trial: Trial, attempt: Attempt, generation: int) -> JobRequest:
         paths = self._layout.attempt(trial.number, attempt.number)
-        paths.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        paths.job_folder.mkdir(exist_ok=True, mode=0o700)
+        paths.create()
         fields: dict[str, Any] = {"config": dict(trial.config), "config_id": trial.config_id}
         spec = AttemptSpec(
             name=attempt.name,

@@ -125,7 +125,9 @@ class StudyState:
             handler(self, event)
 
     def attempt(self, event: Event) -> Attempt:
-        return self.trials[event["trial"]].attempts[event["attempt"] - 1]
+        attempts: list[Attempt] = self.trials[event["trial"]].attempts
+        found: Attempt = attempts[event["attempt"] - 1]
+        return found
 
     def live(self) -> Iterator[tuple[Trial, Attempt]]:
         """Attempts that were intended and have not ended."""

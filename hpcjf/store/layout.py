@@ -85,6 +85,11 @@ class RunLayout:
         return self.root / "registry"
 
     @property
+    def local_jobs(self) -> Path:
+        """Who the processes of the local executor are."""
+        return self.root / "jobs"
+
+    @property
     def trials(self) -> Path:
         return self.root / "trials"
 

@@ -53,6 +53,12 @@ class StopOrder(Message):
     why: str
 
 
+class StopRequest(Message):
+    """Ask the controller for no new jobs; ``now`` also cancels those that run."""
+
+    now: bool
+
+
 class AttemptResult(Message):
     """What an attempt says of itself, written last. Scores are those of validation and of test rows."""
 

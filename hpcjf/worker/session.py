@@ -53,7 +53,7 @@ class Session:
         if cause in (Cause.COMPLETED, Cause.STOPPED_KL, Cause.STOPPED_REWARD):
             self._evaluate()
         if cause is Cause.COMPLETED and self.spec.purpose is not Purpose.SEARCH:
-            self.test_scores = tuple(self.trainer.evaluate(self.data.test))
+            self.test_scores = self._scores(self.data.test)
         return self.result(cause, detail)
 
     def _prepare(self) -> None:
@@ -64,10 +64,11 @@ class Session:
         self.data = load_task(study.task)
         self.trainer = self._trainer()
         if spec.purpose is Purpose.RECIPE:
-            self.base_test_scores = tuple(self.trainer.evaluate(self.data.test))
+            self.base_test_scores = self._scores(self.data.test)
         checkpoint = self.entry.newest()
         if checkpoint is not None and checkpoint.step > spec.steps:
-            raise StoreError(f"holds step {checkpoint.step}, past this trial's {spec.steps}", where=str(checkpoint.path))
+            what = f"holds step {checkpoint.step}, past this trial's {spec.steps}"
+            raise StoreError(what, where=str(checkpoint.path))
         if checkpoint is not None:
             self.trainer.load(checkpoint.path)
         self.start_step = self.trainer.step
@@ -99,6 +100,11 @@ class Session:
         every, saved = self.study.checkpoints.save_every, self.trainer.step
         with TraceWriter(self.paths.trace) as trace:
             while self.trainer.step < self.spec.steps:
+                verdict = self._verdict()
+                if verdict:
+                    if saved < self.trainer.step:
+                        self._save()
+                    return verdict
                 metrics = self.trainer.train_step()
                 step = self.trainer.step
                 if step % self.study.algorithm.eval_every == 0:
@@ -107,14 +113,9 @@ class Session:
                 trace.append(step=step, time=time.time(), cpu_seconds=time.process_time(), **metrics, **seen)
                 if diverged(metrics):
                     return Cause.DIVERGED, f"loss or gradient not finite at step {step}"
-                verdict = self._verdict()
-                if verdict or step % every == 0 or step == self.spec.steps:
+                if step % every == 0 or step == self.spec.steps:
                     self._save()
                     saved = step
-                if verdict:
-                    return verdict
-        if saved < self.trainer.step:
-            self._save()
         return Cause.COMPLETED, ""
 
     def _verdict(self) -> tuple[Cause, str] | None:
@@ -136,8 +137,12 @@ class Session:
 
     def _evaluate(self) -> None:
         if self.scored_step != self.trainer.step:
-            scores = self.trainer.evaluate(self.data.validation)
+            scores = self._scores(self.data.validation)
             self.score, self.scored_step = sum(scores) / len(scores), self.trainer.step
+
+    def _scores(self, rows: Sequence[Row]) -> tuple[float, ...]:
+        """Greedy scores; a response that the reward could not judge counts as 0."""
+        return tuple(score if math.isfinite(score) else 0.0 for score in self.trainer.evaluate(rows))
 
     def _save(self) -> None:
         step = self.trainer.step

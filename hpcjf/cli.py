@@ -1,0 +1,257 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import signal
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hpcjf import __version__
+from hpcjf.errors import HpcjfError, UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Hyperparameters of RL post-training on Slurm clusters: a small proxy searches, the target confirms.",
+)
+Run = Annotated[Path, typer.Argument(help="Run directory, or the study's folder.", metavar="RUN")]
+
+
+class ExecutorName(StrEnum):
+    AUTO = "auto"
+    SLURM = "slurm"
+    LOCAL = "local"
+
+
+Executor = Annotated[ExecutorName | None, typer.Option(help="Where jobs run; overrides cluster.executor.")]
+
+
+def main() -> None:
+    """Console script: errors of ours are one line and their own exit code."""
+    try:
+        app()
+    except HpcjfError as error:
+        print(f"hpcjf: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if show:
+        print(f"hpcjf {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def init(folder: Annotated[Path, typer.Argument(help="New folder for the study.")]) -> None:
+    """Write a commented study.yaml that runs as it is."""
+    target = folder / "study.yaml"
+    if target.exists():
+        raise UserError("exists already", where=str(target), fix="name another folder")
+    template = (importlib.resources.files("hpcjf.configs") / "study.yaml").read_text()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        target.write_text(template)
+    except OSError as error:
+        raise UserError(
+            f"cannot be written: {error.strerror}", where=str(target), fix="name a folder of yours"
+        ) from error
+    print(f"wrote {target}; next: hpcjf check {target}")
+
+
+@app.command()
+def check(
+    study: Annotated[Path, typer.Argument(help="Study file.", metavar="STUDY")], executor: Executor = None
+) -> None:
+    """Validate a study before a job is submitted: file, models, data, and every model's resources at the site."""
+    file = _study_file(study)
+    _load(file, executor, file.parent / "run" / "jobs")
+    print("ready; next: hpcjf run " + str(study))
+
+
+@app.command()
+def run(
+    path: Annotated[
+        Path, typer.Argument(help="Study file, its folder, or a run directory to resume.", metavar="STUDY|RUN")
+    ],
+    executor: Executor = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Run directory; default: run beside the study file.")] = None,
+) -> None:
+    """Run a study, or resume one. Ctrl-C once detaches (jobs go on), twice stops."""
+    from hpcjf.controller.start import drive, opened, resume
+    from hpcjf.store.frozen import load_frozen
+    from hpcjf.store.layout import RunLayout
+
+    if is_run(path):
+        from hpcjf.cluster.detect import detect
+
+        layout = RunLayout(path.absolute())
+        frozen = load_frozen(layout)
+        cluster, why = detect(executor.value if executor else frozen.cluster.executor, layout.local_jobs)
+        print(f"executor: {cluster.name} ({why})")
+        study = frozen
+    else:
+        file = _study_file(path)
+        layout = RunLayout((run_dir or file.parent / "run").absolute())
+        study, cluster = _load(file, executor, layout.local_jobs)
+    with opened(layout, study, cluster) as controller:
+        resume(controller)
+        print(f"run directory: {layout.root}")
+        with _shown(study) as show:
+            outcome = drive(controller, show, _interrupts())
+        state = controller.state
+    _farewell(outcome, layout.root, state.phase_reason)
+
+
+def _farewell(outcome: str, root: Path, reason: str) -> None:
+    if outcome == "detached":
+        print(f"detached: jobs go on. Resume with: hpcjf run {root}   Look with: hpcjf status {root}")
+        return
+    subprocess.run([sys.executable, "-m", "hpcjf.analysis.report", str(root)], check=False)
+    if outcome == "stopped":
+        raise HpcjfError(f"stopped: {reason}", fix=f"resume with: hpcjf run {root}")
+
+
+@app.command()
+def status(
+    run: Run,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep looking until the study is over.")] = False,
+    why: Annotated[int | None, typer.Option(help="Say why this trial was chosen.", metavar="TRIAL")] = None,
+) -> None:
+    """Show a study, also while it runs or after its controller died. Changes nothing."""
+    from hpcjf.watching import explain_trial, show_status, watch_status
+
+    root = _run_root(run)
+    if why is not None:
+        explain_trial(root, why)
+    elif watch:
+        watch_status(root)
+    else:
+        show_status(root)
+
+
+@app.command()
+def stop(
+    run: Run, now: Annotated[bool, typer.Option("--now", help="Also cancel our jobs; they save first.")] = False
+) -> None:
+    """No new jobs; the study can be resumed with hpcjf run RUN."""
+    from hpcjf.store.layout import RunLayout
+    from hpcjf.store.messages import StopRequest
+
+    layout = RunLayout(_run_root(run))
+    layout.check_owner()
+    StopRequest(now=now).write(layout.stop_request)
+    _stop_without_controller(layout, now)
+
+
+def _stop_without_controller(layout: Any, now: bool) -> None:
+    """Where no controller is there to obey, obey in its place."""
+    from hpcjf.cluster.detect import detect
+    from hpcjf.controller.start import drive, opened
+    from hpcjf.errors import LockTimeoutError
+    from hpcjf.store.frozen import load_frozen
+
+    study = load_frozen(layout)
+    try:
+        cluster, _ = detect(study.cluster.executor, layout.local_jobs)
+        with opened(layout, study, cluster, lock_seconds=0.5) as controller:
+            if now:
+                drive(controller, lambda _: None, _interrupts())
+            else:
+                controller.tick()
+            print(f"stopped; resume with: hpcjf run {layout.root}")
+    except LockTimeoutError:
+        print(f"asked the running controller to stop{' now' if now else ''}; watch: hpcjf status {layout.root}")
+
+
+@app.command()
+def report(
+    run: Run, out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in RUN.")] = None
+) -> None:
+    """Write one self-contained HTML file about a study, at any time."""
+    from hpcjf.analysis.report import write_report
+
+    print(write_report(_run_root(run), out))
+
+
+@app.command()
+def best(run: Run) -> None:
+    """Print the winning configuration as YAML."""
+    import yaml
+
+    from hpcjf.controller.start import state_of
+    from hpcjf.store.layout import RunLayout
+
+    state, _ = state_of(RunLayout(_run_root(run)))
+    if not state.incumbents:
+        raise UserError("no trial has ended yet", where=str(run), fix="look again later: hpcjf status " + str(run))
+    incumbent = state.incumbents[-1]
+    score = "none yet" if incumbent.score is None else f"{incumbent.score:.4f}"
+    print(f"# configuration {incumbent.config_id}, validation score {score}, study {state.phase}")
+    print(yaml.safe_dump(dict(incumbent.config), sort_keys=False), end="")
+
+
+def is_run(path: Path) -> bool:
+    return (path / "study.yaml").is_file() and (path / "journal").is_dir()
+
+
+def _run_root(path: Path) -> Path:
+    for candidate in (path, path / "run", path.parent / "run" if path.is_file() else path):
+        if is_run(candidate):
+            return candidate.absolute()
+    raise UserError("not a run directory", where=str(path), fix="hpcjf run STUDY makes one")
+
+
+def _study_file(path: Path) -> Path:
+    return path / "study.yaml" if path.is_dir() else path
+
+
+def _load(file: Path, executor: ExecutorName | None, local_jobs: Path) -> tuple[Any, Any]:
+    """Study and cluster, resolved and checked; says what it found."""
+    from hpcjf.cluster.detect import detect
+    from hpcjf.config import read_study
+    from hpcjf.resolve import resolve_study
+    from hpcjf.tasks import load_task
+
+    study, lines = read_study(file)
+    study = resolve_study(study, file, lines)
+    data = load_task(study.task)
+    sizes = f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test rows"
+    print(f"task {', '.join(study.task.names)}: {sizes}")
+    for note in data.notes:
+        print(f"  {note}")
+    for model in study.models:
+        print(f"model {model.name}: {model.parameters:,} parameters, {model.path}")
+    cluster, why = detect(executor.value if executor else study.cluster.executor, local_jobs)
+    print(f"executor: {cluster.name} ({why})")
+    for model in study.models:
+        cluster.check(model.resources.over(study.cluster))
+    return study.model_copy(update={"cluster": study.cluster.model_copy(update={"executor": cluster.name})}), cluster
+
+
+def _interrupts() -> dict[str, int]:
+    counter = {"count": 0}
+
+    def note(*_: object) -> None:
+        counter["count"] += 1
+        text = "detaching; press Ctrl-C again within 3 s to stop the study and cancel its jobs"
+        if counter["count"] == 1:
+            os.write(2, f"\nhpcjf: {text}\n".encode())
+
+    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGTERM, note)
+    return counter
+
+
+def _shown(study: Any) -> Any:
+    from hpcjf.watching import shown
+
+    return shown(study)

@@ -1,0 +1,215 @@
+"""The controller: an idempotent tick (poll, observe, decide, act) over a journal. It can die at any line."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+
+from hpcjf.cluster.base import Cluster, JobClass, JobStatus
+from hpcjf.controller.ask import Answer
+from hpcjf.controller.endings import from_result, from_scheduler, retry
+from hpcjf.controller.jobs import MAX_BACKOFF, Submitter
+from hpcjf.controller.planning import Planner
+from hpcjf.controller.watch import TraceWatch
+from hpcjf.core.lifecycle import Attempt, Ending, Phase, StudyState
+from hpcjf.errors import HpcjfError, PermanentClusterError, StoreError, TransientClusterError
+from hpcjf.store.journal import JournalWriter
+from hpcjf.store.layout import RunLayout
+from hpcjf.store.messages import AttemptResult, StopOrder, StopRequest
+from hpcjf.store.registry import Registry
+from hpcjf.study import Study
+from hpcjf.types import Cause, Trial
+
+
+class Controller:
+    """One generation of a study's controller. The caller holds the run directory's lock."""
+
+    def __init__(
+        self,
+        layout: RunLayout,
+        study: Study,
+        cluster: Cluster,
+        journal: JournalWriter,
+        state: StudyState,
+        ask: Callable[[int], Answer],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.layout, self.study, self.state = layout, study, state
+        self._cluster, self._journal, self._clock = cluster, journal, clock
+        self.watch = TraceWatch(layout, study.stopping)
+        self._jobs = Submitter(layout, study, cluster, self.emit)
+        self._planner = Planner(study, ask, self.emit)
+        self._statuses: dict[str, JobStatus] = {}
+        self._over_since: dict[str, float] = {}
+        self._cancelled: dict[str, float] = {}
+        self._next_query, self._pause = 0.0, 0.0
+        self._jobs.recover(state)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more to do: done, or stopped with no job left."""
+        return self.state.phase in (Phase.DONE, Phase.STOPPED) and not any(self.state.live())
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two ticks."""
+        return min(self.study.cluster.trace_seconds, self.study.cluster.poll_seconds)
+
+    def emit(self, kind: str, **fields: object) -> None:
+        """Journal an event, then take it in."""
+        event = {"kind": kind, "time": self._clock(), **fields}
+        self._journal.append(event)
+        self.state.apply(event)
+
+    def tick(self) -> None:
+        """One round. Raises PermanentClusterError where the site refuses a job for good."""
+        now = self._clock()
+        self._query(now)
+        for trial, attempt in list(self.state.live()):
+            self._observe(trial, attempt, now)
+        self._obey_stop(now)
+        self._decide(now)
+        self._act(now)
+
+    def _query(self, now: float) -> None:
+        """One scheduler query for all jobs. A failed one changes nothing and makes the next one later."""
+        jobs = [attempt.job_id for _, attempt in self.state.live() if attempt.job_id]
+        if not jobs or now < self._next_query:
+            return
+        base = self.study.cluster.poll_seconds if self._cluster.slots is None else 0.0
+        try:
+            answer = self._cluster.poll(jobs)
+            self._statuses = {job: answer.get(job, JobStatus(job, JobClass.UNKNOWN, "")) for job in jobs}
+            self._pause = base
+        except TransientClusterError as error:
+            self._pause = min(MAX_BACKOFF, max(base, 1.0, 2 * self._pause))
+            self.emit("note", text=f"scheduler silent, next try in {self._pause:.0f} s: {error}")
+        self._next_query = now + self._pause * random.uniform(0.9, 1.1)
+
+    def _observe(self, trial: Trial, attempt: Attempt, now: float) -> None:
+        rows = self.watch.read(attempt)
+        status = self._statuses.get(attempt.job_id or "")
+        running = rows is not None or (status is not None and status.job_class is JobClass.RUNNING)
+        if attempt.started is None and running:
+            self.emit("started", trial=trial.number, attempt=attempt.number)
+        if attempt.stop is None and status is not None and status.job_class is JobClass.HELD:
+            self._note_once(f"{attempt.name} is held ({status.reason}): scontrol release {status.job_id}")
+        ending = self._ending(attempt, status, now)
+        if ending is not None:
+            self._end(trial, attempt, ending)
+
+    def _ending(self, attempt: Attempt, status: JobStatus | None, now: float) -> Ending | None:
+        result = self._result(attempt)
+        if result is not None:
+            return from_result(attempt, result, now)
+        if status is None or status.job_class.active or status.job_class is JobClass.HELD:
+            self._over_since.pop(attempt.name, None)
+            return None
+        since = self._over_since.setdefault(attempt.name, now)
+        if now - since < (self.study.cluster.missing_seconds if self._cluster.slots is None else 0.0):
+            return None
+        # the job may have written it between our look at the file and its end
+        result = self._result(attempt)
+        if result is not None:
+            return from_result(attempt, result, now)
+        return from_scheduler(attempt, status, self.watch.read(attempt), now)
+
+    def _result(self, attempt: Attempt) -> AttemptResult | None:
+        path = self.layout.attempt(attempt.trial, attempt.number).result
+        if not path.exists():
+            return None
+        try:
+            result = AttemptResult.read(path)
+        except StoreError as error:
+            self._note_once(str(error))
+            return None
+        return result if result.name == attempt.name else None
+
+    def _end(self, trial: Trial, attempt: Attempt, ending: Ending) -> None:
+        again = retry(self.state.trials[trial.number].attempts, ending.cause, self.study.cluster.retries)
+        self.emit(
+            "ended",
+            trial=trial.number,
+            attempt=attempt.number,
+            cause=ending.cause,
+            step=ending.step,
+            start_step=ending.start_step,
+            score=ending.score,
+            seconds=ending.seconds,
+            startup_seconds=ending.startup_seconds,
+            detail=ending.detail,
+            retry=again,
+        )
+        self.watch.forget(attempt)
+        if ending.cause is Cause.CANCELLED_BY_OTHER:
+            self._note_once(f"{attempt.name} was cancelled by somebody else; its trial is not tried again")
+        if self.study.checkpoints.max_gb is not None:
+            live = {self.layout.entry(t.config_id, t.fidelity.model, t.training_seed) for t, _ in self.state.live()}
+            Registry(self.layout.registry).collect_budget(int(self.study.checkpoints.max_gb * 1e9), live)
+
+    def _obey_stop(self, now: float) -> None:
+        request = stop_request(self.layout)
+        if request is None:
+            return
+        if request.now:
+            for trial, attempt in self.state.live():
+                if attempt.stop is not Cause.CANCELLED:
+                    self._order(trial, attempt, Cause.CANCELLED, "hpcjf stop --now")
+            self._cancel([attempt for _, attempt in self.state.live() if not attempt.started], now)
+        if self.state.phase not in (Phase.DONE, Phase.STOPPED):
+            self.emit("phase", phase=Phase.STOPPED, reason="hpcjf stop" + (" --now" if request.now else ""))
+
+    def _decide(self, now: float) -> None:
+        if self.state.phase in (Phase.DONE, Phase.STOPPED):
+            return
+        for trial, attempt in list(self.state.live()):
+            verdict = self.watch.verdict(trial, attempt)
+            if verdict is not None:
+                self._order(trial, attempt, verdict.cause, verdict.why)
+        free = self._limit() - len(self.state.open_trials())
+        self._planner.plan(self.state, free)
+
+    def _limit(self) -> int:
+        slots = self._cluster.slots
+        return self.study.search.parallel if slots is None else min(slots, self.study.search.parallel)
+
+    def _order(self, trial: Trial, attempt: Attempt, cause: Cause, why: str) -> None:
+        StopOrder(cause=cause, why=why).write(self.layout.attempt(trial.number, attempt.number).stop)
+        self.emit("stopping", trial=trial.number, attempt=attempt.number, cause=cause, why=why)
+
+    def _act(self, now: float) -> None:
+        patience = self.study.cluster.stop_seconds
+        self._cancel([a for _, a in self.state.live() if a.stop_time and now - a.stop_time > patience], now)
+        if self.state.phase in (Phase.DONE, Phase.STOPPED):
+            return
+        idle = [state for state in self.state.open_trials() if state.live is None]
+        for state in idle[: max(0, self._limit() - sum(1 for _ in self.state.live()))]:
+            self._jobs.intend(state.trial, self.state)
+        try:
+            self._jobs.submit_all(self.state, now)
+        except PermanentClusterError as error:
+            self.emit("phase", phase=Phase.STOPPED, reason=f"the scheduler refused a job: {error}")
+            raise
+
+    def _cancel(self, attempts: list[Attempt], now: float) -> None:
+        """Cancel the jobs of these attempts, again only after another ``stop_seconds``."""
+        patience = self.study.cluster.stop_seconds
+        due = [a for a in attempts if a.job_id and now - self._cancelled.get(a.name, -math.inf) > patience]
+        if not due:
+            return
+        try:
+            self._cluster.cancel([attempt.job_id for attempt in due if attempt.job_id])
+            self._cancelled.update((attempt.name, now) for attempt in due)
+        except HpcjfError as error:
+            self._note_once(f"cancel failed: {error}")
+
+    def _note_once(self, text: str) -> None:
+        if all(known != text for _, known in self.state.notes):
+            self.emit("note", text=text)
+
+
+def stop_request(layout: RunLayout) -> StopRequest | None:
+    """What ``hpcjf stop`` asked for, if anything."""
+    return StopRequest.read(layout.stop_request) if layout.stop_request.exists() else None

@@ -1,0 +1,114 @@
+"""What to run next: search trials while their budget lasts, then the winner and the recipe on the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hpcjf.controller.ask import Answer
+from hpcjf.core.identity import config_id
+from hpcjf.core.lifecycle import Phase, StudyState, TrialState
+from hpcjf.study import Study
+from hpcjf.types import Cause, Config, Fidelity, Purpose
+
+Emit = Callable[..., None]
+_OURS = frozenset({Cause.FAILED, Cause.LAUNCH_FAILURE, Cause.LOST})
+HOPELESS = 3
+"""Search trials that end without a single training step before the study concludes that no job can work."""
+
+
+class Planner:
+    """Adds trials to the journal. ``ask`` answers with up to the wanted number of proposals."""
+
+    def __init__(self, study: Study, ask: Callable[[int], Answer], emit: Emit) -> None:
+        self._study, self._ask, self._emit = study, ask, emit
+        self._asked_after: tuple[int, int] | None = None
+
+    def plan(self, state: StudyState, free: int) -> None:
+        """Add trials for ``free`` slots, and move the study to its next phase when the present one is over."""
+        if state.phase is Phase.SEARCH:
+            self._search(state, free)
+        if state.phase is Phase.FINAL and all(t.cause is not None for t in state.of(Purpose.FINAL, Purpose.RECIPE)):
+            self._emit("phase", phase=Phase.DONE, reason="all final runs have ended")
+
+    def _search(self, state: StudyState, free: int) -> None:
+        trials = state.of(Purpose.SEARCH)
+        hopeless = broken(trials)
+        if hopeless:
+            self._emit("phase", phase=Phase.STOPPED, reason=hopeless)
+            return
+        ended = spent(self._study, state)
+        progress = (len(trials), sum(1 for trial in trials if trial.cause is not None))
+        if ended is None and free > 0 and progress != self._asked_after:
+            limit = self._study.search.max_trials
+            count = free if limit is None else min(free, limit - len(trials))
+            answer = self._ask(count)
+            self._asked_after = progress
+            self._note_best(state, answer.best)
+            for proposal in answer.proposals:
+                self._add(state, Purpose.SEARCH, proposal.config, proposal.fidelity, 0, dict(proposal.why))
+            if not answer.proposals and not state.open_trials():
+                ended = "the method has nothing more to ask"
+        if ended and not state.open_trials():
+            self._finish(state, ended)
+
+    def _note_best(self, state: StudyState, best: Config) -> None:
+        identity = config_id(best)
+        if not state.incumbents or state.incumbents[-1].config_id != identity:
+            self._emit("incumbent", config_id=identity, config=dict(best), score=best_score(state, identity))
+
+    def _finish(self, state: StudyState, reason: str) -> None:
+        self._note_best(state, self._ask(0).best)
+        winner = state.incumbents[-1].config
+        recipe = self._study.recipe
+        assert not isinstance(recipe, str)
+        full = Fidelity(self._study.target.name, self._study.budget.max)
+        self._emit("phase", phase=Phase.FINAL, reason=reason)
+        for seed in range(1, self._study.study.training_seeds + 1):
+            self._add(state, Purpose.RECIPE, recipe, full, seed, {"reason": "the recipe to beat"})
+            if config_id(winner) != config_id(recipe):
+                self._add(state, Purpose.FINAL, winner, full, seed, {"reason": "the search's winner"})
+
+    def _add(
+        self, state: StudyState, purpose: Purpose, config: Config, where: Fidelity, seed: int, why: dict[str, Any]
+    ) -> None:
+        self._emit(
+            "trial",
+            number=len(state.trials),
+            config_id=config_id(config),
+            config=dict(config),
+            model=where.model,
+            steps=where.steps,
+            training_seed=seed,
+            purpose=purpose,
+            why=why,
+        )
+
+
+def spent(study: Study, state: StudyState) -> str | None:
+    """Which limit of the search is reached, if any."""
+    search, trials = study.search, state.of(Purpose.SEARCH)
+    if search.max_trials is not None and len(trials) >= search.max_trials:
+        return f"{len(trials)} trials"
+    if search.max_hours is not None and state.active_seconds >= search.max_hours * 3600:
+        return f"{search.max_hours:g} hours of wall time"
+    if search.max_job_hours is not None and state.job_seconds() >= search.max_job_hours * 3600:
+        return f"{search.max_job_hours:g} hours of job time"
+    return None
+
+
+def broken(trials: list[TrialState]) -> str | None:
+    """Why no further trial can succeed, where the first ones all ended before their first step."""
+    ended = [t for t in trials if t.cause is not None]
+    endings = [t.attempts[-1].ending for t in ended if t.attempts]
+    dead = [e for e in endings if e is not None and e.cause in _OURS and e.step == e.start_step]
+    if len(ended) >= HOPELESS and len(dead) == len(ended):
+        return f"the first {len(ended)} trials failed before a training step; the last one: {dead[-1].detail}"
+    return None
+
+
+def best_score(state: StudyState, identity: str) -> float | None:
+    """The score of a configuration at its highest fidelity so far."""
+    scored = [o for t in state.of(Purpose.SEARCH) if (o := t.observation()) and o.config_id == identity]
+    scored = [o for o in scored if o.score is not None]
+    return scored[-1].score if scored else None

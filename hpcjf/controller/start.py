@@ -1,0 +1,124 @@
+"""Opens and drives a run directory: one lock, one journal, one generation number per controller."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from hpcjf.cluster.base import Cluster
+from hpcjf.controller.ask import ask_process
+from hpcjf.controller.loop import Controller, stop_request
+from hpcjf.core.lifecycle import Phase, StudyState, replay
+from hpcjf.errors import StudyError
+from hpcjf.store.frozen import freeze_study, load_frozen
+from hpcjf.store.journal import JournalWriter, read_journal
+from hpcjf.store.layout import RunLayout
+from hpcjf.store.locks import Lock
+from hpcjf.store.messages import StopRequest
+from hpcjf.study import Study
+from hpcjf.types import Purpose
+
+_ADJUSTABLE = ("search", "cluster", "checkpoints", "stopping")
+"""Sections that may change between two generations; anything else would mix two studies."""
+
+
+def _same_study(layout: RunLayout, study: Study) -> None:
+    old, new = load_frozen(layout).model_dump(mode="json"), study.model_dump(mode="json")
+    if old["search"]["method"] != new["search"]["method"]:
+        raise StudyError("search.method differs from the run's", where=str(layout.root), fix="name another --run-dir")
+    differing = [key for key in old if old[key] != new[key] and key not in _ADJUSTABLE]
+    if differing:
+        raise StudyError(
+            f"holds another study: {', '.join(differing)} differ from {layout.study}",
+            where=str(layout.root),
+            fix="name another --run-dir, or undo the change",
+        )
+
+
+@contextmanager
+def opened(layout: RunLayout, study: Study, cluster: Cluster, lock_seconds: float = 5.0) -> Iterator[Controller]:
+    """The one controller of a run directory, which is made where it does not exist.
+
+    Limits that changed since are taken over. LockTimeoutError names a controller that already runs, StudyError says
+    that the directory holds another study.
+    """
+    layout.create()
+    with Lock(layout.lock, timeout=lock_seconds), JournalWriter(layout.journal) as journal:
+        if layout.study.exists():
+            _same_study(layout, study)
+        freeze_study(layout, study)
+        events, problems = read_journal(layout.journal)
+        state = replay(events)
+
+        def ask(count: int) -> Any:
+            return ask_process(layout.root, count)
+
+        controller = Controller(layout, study, cluster, journal, state, ask)
+        if not state.run_id:
+            controller.emit("study", run_id=secrets.token_hex(4), name=study.study.name)
+        controller.emit(
+            "controller",
+            generation=state.generation + 1,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            job_id=os.environ.get("SLURM_JOB_ID", ""),
+            executor=cluster.name,
+        )
+        for problem in problems:
+            controller.emit("note", text=f"journal: {problem}")
+        yield controller
+
+
+def resume(controller: Controller) -> None:
+    """Take a stopped study up again where it was."""
+    controller.layout.stop_request.unlink(missing_ok=True)
+    state = controller.state
+    if state.phase is Phase.STOPPED:
+        finals = state.of(Purpose.FINAL, Purpose.RECIPE)
+        controller.emit("phase", phase=Phase.FINAL if finals else Phase.SEARCH, reason="resumed")
+
+
+def drive(controller: Controller, show: Callable[[Controller], None], interrupts: Mapping[str, int]) -> str:
+    """Tick until the study is over or ``interrupts["count"]`` rises. Returns ``over``, ``detached`` or ``stopped``.
+
+    One interrupt detaches after a grace of 3 s; a second one within it stops the study and cancels its jobs.
+    """
+    handled = 0
+
+    def interrupted() -> bool:
+        return interrupts["count"] > handled
+
+    while True:
+        controller.tick()
+        show(controller)
+        if controller.over:
+            return "stopped" if controller.state.phase is Phase.STOPPED else "over"
+        if not _wait(controller.interval, interrupted):
+            continue
+        handled = interrupts["count"]
+        if stop_request(controller.layout) or not _wait(3.0, interrupted):
+            return "detached"
+        handled = interrupts["count"]
+        StopRequest(now=True).write(controller.layout.stop_request)
+
+
+def _wait(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Sleep until the condition holds, at most ``seconds``; whether it held."""
+    end = time.monotonic() + seconds
+    while not condition():
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(0.2, left))
+    return True
+
+
+def state_of(layout: RunLayout) -> tuple[StudyState, list[str]]:
+    """What the journal says, for readers, and its problems."""
+    events, problems = read_journal(layout.journal)
+    return replay(events), problems
