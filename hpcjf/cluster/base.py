@@ -63,7 +63,7 @@ class Cluster(Protocol):
         """What is known now, with one query for all jobs. An id that is missing from the answer is unknown."""
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """Ask these jobs to end; those that have ended are no error. Asking twice is more forceful."""
+        """Ask these jobs to end; those that have ended are no error. Ask again where one does not end."""
 
     def check(self, resources: Resources) -> None:
         """Raises PermanentClusterError where a job with these resources would be refused."""

@@ -118,6 +118,9 @@ class LocalCluster:
         token = start_token(_pid(job_id))
         if token is not None:
             return job_id == f"{_pid(job_id)}:{token}"
+        if self._records.read(name, "end") is not None:  # written by the parent, which then killed the rest
+            self._ended.add(name)
+            return False
         return bool(session_members(_pid(job_id), f"{_MARK}={name}"))
 
     def _name_of(self, job_id: str) -> str | None:
@@ -165,7 +168,7 @@ def _environment(request: JobRequest) -> dict[str, str]:
     resources = request.resources
     command = submitit.LocalExecutor(request.folder)._submitit_command_str
     script = [f"export OMP_NUM_THREADS={resources.cpus or 1}", *(resources.setup or ()), f"exec {command}"]
-    seconds = (resources.time_minutes or MANY) * 60
+    seconds = int((resources.time_minutes or MANY) * 60)
     environment = clean_environment() | {
         _MARK: request.name,
         "SUBMITIT_EXECUTOR": "local",

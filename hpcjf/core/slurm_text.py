@@ -99,6 +99,10 @@ SACCT_FORMAT = "JobIDRaw,JobName,Start,End,ExitCode,State"
 """For ``sacct --parsable2 --format``; times as epoch seconds."""
 
 
+_UNNAMED = "allocation"
+"""What sacct calls a job for some seconds, when the record of its end came before that of its start."""
+
+
 def parse_squeue(text: str) -> dict[str, JobStatus]:
     """Jobs by id. Lines that cannot be read are left out: such a job counts as not seen."""
     found = {}
@@ -161,7 +165,7 @@ def _accounted(job_id: str, name: str, start: str, end: str, exit_code: str, sta
         reason="" if exit_code in ("0:0", "") else f"exit code {exit_code}",
         started=_epoch(start),
         cancelled_by=by[1] if by else None,
-        name=name,
+        name="" if name == _UNNAMED else name,
         ended=_epoch(end) if job_class.ended else None,
     )
 
