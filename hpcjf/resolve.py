@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,6 +17,7 @@ from hpcjf.errors import ModelError, StudyError, TaskError
 from hpcjf.study import SEARCHABLE, AlgorithmSection, Categorical, Dimension, ModelSection, Section, Study
 
 BUILTIN = "builtin:"
+BUILTINS = ("tiny-xs", "tiny-s", "tiny-m")
 
 
 class Recipe(Section):
@@ -108,7 +109,7 @@ def cache_folder() -> Path:
 
 
 def resolve_model(model: ModelSection, base: Path) -> ModelSection:
-    """A model with a local folder and its parameter count. Trains a built-in one, downloads a hub id. ModelError."""
+    """A model with a local folder and its parameter count; downloads a hub id. Raises ModelError."""
     where = f"models.{model.name}.path"
     if model.path.startswith(BUILTIN):
         folder = _builtin(model.path.removeprefix(BUILTIN), where)
@@ -122,17 +123,25 @@ def resolve_model(model: ModelSection, base: Path) -> ModelSection:
     return model.model_copy(update={"path": str(folder), "parameters": parameters})
 
 
-def _builtin(name: str, where: str) -> Path:
-    known = ("tiny-xs", "tiny-s", "tiny-m")
-    if name not in known:
-        raise ModelError(f"no built-in model {name}", where=where, fix=f"one of {', '.join(known)}")
+def make_builtins(models: Sequence[ModelSection]) -> None:
+    """Train the built-in models that are not cached yet, side by side; about a minute, once. Raises ModelError."""
     cache = cache_folder() / "models"
-    if not (cache / name / "config.json").is_file():
-        command = [sys.executable, "-m", "hpcjf.training.tiny", name, "--cache", str(cache)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        if subprocess.run(command, check=False, env=environment).returncode != 0:
-            raise ModelError(f"{name} could not be made", where=where, fix=f"run {' '.join(command[1:])}")
-    return cache / name
+    names = {model.path.removeprefix(BUILTIN) for model in models if model.path.startswith(BUILTIN)}
+    missing = sorted(name for name in names & set(BUILTINS) if not (cache / name / "config.json").is_file())
+    if missing:
+        print(f"making {' and '.join(missing)} once (about a minute), kept in {cache}", flush=True)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    commands = [[sys.executable, "-m", "hpcjf.training.tiny", name, "--cache", str(cache)] for name in missing]
+    processes = [subprocess.Popen(command, env=environment) for command in commands]
+    for name, process in zip(missing, processes, strict=True):
+        if process.wait() != 0:
+            raise ModelError(f"{name} could not be made", where="models", fix="the reason stands above")
+
+
+def _builtin(name: str, where: str) -> Path:
+    if name not in BUILTINS:
+        raise ModelError(f"no built-in model {name}", where=where, fix=f"one of {', '.join(BUILTINS)}")
+    return cache_folder() / "models" / name
 
 
 def _download(model: ModelSection, where: str) -> Path:
@@ -170,6 +179,7 @@ def resolve_study(study: Study, path: Path, lines: Mapping[Key, int]) -> Study:
     """Everything but the executor. Raises UserError; may take a minute to train a built-in model once."""
     study = resolve_recipe(study, path, lines)
     base = path.parent.absolute()
+    make_builtins(study.models)
     models = tuple(resolve_model(model, base) for model in study.models)
     sizes = [model.parameters or 0 for model in models]
     if sizes != sorted(sizes):

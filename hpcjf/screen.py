@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpcjf.core.lifecycle import Attempt, Phase, StudyState, TrialState
-from hpcjf.study import Study
+from hpcjf.study import SEARCHABLE, Study
 from hpcjf.types import Cause, Config, Purpose
 
 Look = Callable[[Attempt], "Sight | None"]
@@ -28,7 +28,7 @@ def short(config: Config) -> str:
     """A configuration in one line."""
     return " ".join(
         f"{_SHORT.get(name, name)}={value:.2g}" if isinstance(value, float) else f"{_SHORT.get(name, name)}={value}"
-        for name, value in config.items()
+        for name, value in sorted(config.items(), key=lambda item: SEARCHABLE.index(item[0]))
     )
 
 

@@ -7,33 +7,22 @@ CPU time of one process count from zero with each. State is rebuilt from the jou
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from hpcjf.controller.answer import Answer, encode
 from hpcjf.core.fidelity import rungs
 from hpcjf.core.identity import config_id
 from hpcjf.core.lifecycle import StudyState, replay
 from hpcjf.core.searchers import make_searcher
 from hpcjf.core.searchers.base import ModelFidelity, Pending, Searcher, SearchProblem
 from hpcjf.core.space import Space
-from hpcjf.errors import HpcjfError
 from hpcjf.store.frozen import load_frozen
 from hpcjf.store.journal import read_journal
 from hpcjf.store.layout import RunLayout
 from hpcjf.study import Study
-from hpcjf.types import Config, Fidelity, Proposal, Purpose
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Proposals, fewer than asked for where the method has no more, and the configuration it would return now."""
-
-    proposals: tuple[Proposal, ...]
-    best: Config
+from hpcjf.types import Proposal, Purpose
 
 
 def problem_of(study: Study) -> SearchProblem:
@@ -74,35 +63,10 @@ def propose(study: Study, state: StudyState, count: int) -> Answer:
     return Answer(tuple(proposals), searcher.best())
 
 
-def ask_process(root: Path, count: int) -> Answer:
-    """``propose`` in a child process. Raises HpcjfError with the child's last line."""
-    command = [sys.executable, "-m", "hpcjf.controller.ask", str(root), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, start_new_session=True)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise HpcjfError(f"the search failed: {last}", where="python -m hpcjf.controller.ask")
-    return _decode(json.loads(done.stdout))
-
-
-def _encode(answer: Answer) -> dict[str, Any]:
-    return {
-        "proposals": [
-            {"config": dict(p.config), "model": p.fidelity.model, "steps": p.fidelity.steps, "why": dict(p.why)}
-            for p in answer.proposals
-        ],
-        "best": dict(answer.best),
-    }
-
-
-def _decode(raw: dict[str, Any]) -> Answer:
-    proposals = (Proposal(p["config"], Fidelity(p["model"], p["steps"]), p["why"]) for p in raw["proposals"])
-    return Answer(tuple(proposals), raw["best"])
-
-
 def main(arguments: Sequence[str]) -> None:
     layout = RunLayout(Path(arguments[0]))
     events, _ = read_journal(layout.journal)
-    print(json.dumps(_encode(propose(load_frozen(layout), replay(events), int(arguments[1])))))
+    print(json.dumps(encode(propose(load_frozen(layout), replay(events), int(arguments[1])))))
 
 
 if __name__ == "__main__":

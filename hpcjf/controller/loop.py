@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from hpcjf.cluster.base import Cluster, JobClass, JobStatus
-from hpcjf.controller.ask import Answer
+from hpcjf.controller.answer import Answer
 from hpcjf.controller.endings import from_result, from_scheduler, retry
 from hpcjf.controller.jobs import MAX_BACKOFF, Submitter
 from hpcjf.controller.planning import Planner

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hpcjf.controller.ask import Answer
+from hpcjf.controller.answer import Answer
 from hpcjf.core.identity import config_id
 from hpcjf.core.lifecycle import Phase, StudyState, TrialState
-from hpcjf.study import Study
+from hpcjf.study import SEARCHABLE, Study
 from hpcjf.types import Cause, Config, Fidelity, Purpose
 
 Emit = Callable[..., None]
@@ -76,7 +76,7 @@ class Planner:
             "trial",
             number=len(state.trials),
             config_id=config_id(config),
-            config=dict(config),
+            config={name: config[name] for name in SEARCHABLE if name in config},
             model=where.model,
             steps=where.steps,
             training_seed=seed,

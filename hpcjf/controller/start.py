@@ -8,10 +8,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from hpcjf.cluster.base import Cluster
-from hpcjf.controller.ask import ask_process
+from hpcjf.controller.answer import Answer, ask_process
 from hpcjf.controller.loop import Controller, stop_request
 from hpcjf.core.lifecycle import Phase, StudyState, replay
 from hpcjf.errors import StudyError
@@ -55,7 +54,7 @@ def opened(layout: RunLayout, study: Study, cluster: Cluster, lock_seconds: floa
         events, problems = read_journal(layout.journal)
         state = replay(events)
 
-        def ask(count: int) -> Any:
+        def ask(count: int) -> Answer:
             return ask_process(layout.root, count)
 
         controller = Controller(layout, study, cluster, journal, state, ask)
