@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,21 +33,27 @@ def run_command(argv: Sequence[str], *, timeout: float, epoch_times: bool = Fals
     """
     environment = clean_environment() | ({"SLURM_TIME_FORMAT": "%s"} if epoch_times else {})
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             list(argv),
-            input=text.encode(),
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=environment,
-            timeout=timeout,
-            check=False,
             start_new_session=True,  # Ctrl-C at our terminal must not tear an sbatch apart
         )
-    except subprocess.TimeoutExpired as late:
-        raise TransientClusterError(f"no answer within {timeout:g} s", where=argv[0]) from late
     except FileNotFoundError as absent:
         raise PermanentClusterError(
             "not found on PATH", where=argv[0], fix="load the site's Slurm module, or set cluster.executor: local"
         ) from absent
     except OSError as broken:  # fork refused on a full login node
         raise TransientClusterError(str(broken), where=argv[0]) from broken
-    return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    with child:
+        try:
+            out, err = child.communicate(text.encode(), timeout=timeout)
+        except BaseException as late:
+            # the group: a site's sbatch may be a wrapper, and the real one must not submit after we gave up
+            os.killpg(child.pid, signal.SIGKILL)
+            if not isinstance(late, subprocess.TimeoutExpired):
+                raise
+            raise TransientClusterError(f"no answer within {timeout:g} s", where=argv[0]) from late
+    return Answer(child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,8 +40,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> LocalCluster:
-    return LocalCluster(tmp_path / "records", 4)
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(tmp_path / "records", 4)
+    yield cluster
+    for path in (tmp_path / "records").glob("*.job.json"):
+        job_id = json.loads(path.read_text())["job_id"]
+        cluster.cancel([job_id])
+        cluster.cancel([job_id])
 
 
 def state(cluster: LocalCluster, job_id: str) -> JobClass:
@@ -137,17 +142,19 @@ def test_ctrl_c_does_not_reach_the_job(
 
 def test_a_reused_pid_is_not_the_job(tmp_path: Path, cluster: LocalCluster) -> None:
     """The process has our job's number but started at another time: it is not polled, and not killed."""
-    with subprocess.Popen(["sleep", "600"]) as stranger:
-        record = {"job_id": f"{stranger.pid}:00000000-1", "host": os.uname().nodename, "started": 1.0}
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        job_id = f"{stranger.pid}:00000000-1"
+        record = {"job_id": job_id, "host": os.uname().nodename, "started": 1.0}
         (tmp_path / "records").mkdir()
         (tmp_path / "records" / "job-1.job.json").write_text(json.dumps(record))
-        job_id = cluster.find("job-1")
-        assert job_id is not None
         status = cluster.poll([job_id])[job_id]
         assert (status.job_class, status.state) == (JobClass.INFRASTRUCTURE, "NODE_FAIL")
         LocalCluster(tmp_path / "records", 1).cancel([job_id])
         assert stranger.poll() is None
+    finally:
         stranger.kill()
+        stranger.wait()
 
 
 def test_a_job_of_another_machine_is_unknown(tmp_path: Path, cluster: LocalCluster) -> None:
@@ -274,7 +281,7 @@ def test_the_jobs_environment(
     eventually(lambda: state(cluster, job_id) is JobClass.FINISHED)
     seen = Path(f"{request.argument}.env").read_text().splitlines()
     assert {"OMP_NUM_THREADS=3", "CUDA_VISIBLE_DEVICES="} <= set(seen)
-    assert not any(line.startswith("SLURM_") for line in seen)
+    assert not any(line.startswith("SLURM_JOB") for line in seen)
 
 
 def test_an_entry_must_be_a_module_and_a_function(cluster: LocalCluster, tmp_path: Path, request_for: Requests) -> None:
