@@ -46,8 +46,8 @@ SHAPES = {
 
 
 def default_cache() -> Path:
-    """$HPCJF_CACHE, else ~/.cache/hpcjf/models."""
-    return Path(os.environ.get("HPCJF_CACHE") or Path.home() / ".cache" / "hpcjf" / "models")
+    """``models`` under $HPCJF_CACHE, else under ~/.cache/hpcjf."""
+    return Path(os.environ.get("HPCJF_CACHE") or Path.home() / ".cache" / "hpcjf") / "models"
 
 
 def ensure_tiny(name: str, cache: Path | None = None) -> Path:
@@ -183,7 +183,7 @@ def _publish(scratch: Path, folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hpcjf.training.tiny", description=__doc__)
     parser.add_argument("names", nargs="+", choices=sorted(SHAPES), metavar="NAME", help=", ".join(SHAPES))
-    parser.add_argument("--cache", type=Path, default=None, help="folder of models; default $HPCJF_CACHE")
+    parser.add_argument("--cache", type=Path, default=None, help="folder of models; default $HPCJF_CACHE/models")
     options = parser.parse_args(arguments)
     try:
         for name in options.names:

@@ -72,7 +72,8 @@ class Trainer:
         kl (k3 estimate to the reference), entropy (nats) and clip_fraction are means over the tokens in the loss, at
         the time of their update; loss and grad_norm (before clipping) means over the updates; reward_std is the
         standard deviation (n denominator) over all finite rewards; tokens counts the sampled tokens;
-        skipped is 1 where no update was taken. NaN stands for "not measured". Raises TrainingError.
+        skipped is 1 where no update had a gradient; a gradient that is not finite moves nothing either, shows in loss
+        or grad_norm and is not "skipped". NaN stands for "not measured". Raises TrainingError.
         """
         chosen = batch_indices(len(self._rows), self.seed, self.step, self.algorithm.prompts_per_step)
         rows = [self._rows[i] for i in chosen]
@@ -88,7 +89,8 @@ class Trainer:
             moved = self._update(batch, advantages, groups.tolist(), rate, tally, fresh=not moved) or moved
         self.step += 1
         self._taken += moved
-        return _metrics(batch, advantages, rewards, tally) | {"skipped": float(not moved), "learning_rate": rate}
+        skipped = not moved and all(map(math.isfinite, tally.norms))
+        return _metrics(batch, advantages, rewards, tally) | {"skipped": float(skipped), "learning_rate": rate}
 
     def evaluate(self, rows: Sequence[Row]) -> list[float]:
         """Score of the greedy completion of each row, NaN where the score is None. Leaves the training state alone."""

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcjf.errors import TrainingError
+from hpcjf.training.advantages import EPSILON, group_advantages
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_two_groups_by_hand() -> None:
+    found = group_advantages([1.0, 0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 8.0], 4)
+    low = 0.5 / (math.sqrt(1 / 3) + EPSILON)
+    step = 1 / (math.sqrt(20 / 3) + EPSILON)
+    expected = [low, -low, -low, low, -3 * step, -step, step, 3 * step]
+    assert found.values.flatten().tolist() == pytest.approx(expected)
+    assert found.valid.all()
+    assert not found.zero_variance.any()
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.95, 1 / 3, 1e-9, 1e9])
+def test_equal_rewards_give_exactly_zero_despite_float_noise(reward: float) -> None:
+    found = group_advantages([reward] * 7, 7)
+    assert found.values.tolist() == [[0.0] * 7]
+    assert found.zero_variance.tolist() == [True]
+
+
+def test_nearly_equal_rewards_do_not_explode() -> None:
+    found = group_advantages([0.95, 0.95, 0.95, 0.95 + 1e-12], 4)
+    assert not found.zero_variance.any()
+    assert float(found.values.abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("bad", [NAN, None, INF, -INF])
+def test_a_reward_that_is_not_finite_counts_in_neither_mean_nor_std(bad: float | None) -> None:
+    found = group_advantages([1.0, bad, 3.0], 3)
+    unit = 1 / (math.sqrt(2) + EPSILON)
+    assert found.values.tolist()[0] == pytest.approx([-unit, 0.0, unit])
+    assert found.valid.tolist() == [[True, False, True]]
+
+
+def test_groups_with_fewer_than_two_finite_rewards_have_no_signal() -> None:
+    found = group_advantages([NAN, None, INF, NAN, 5.0, None], 3)
+    assert found.values.tolist() == [[0.0] * 3] * 2
+    assert found.zero_variance.tolist() == [True, True]
+    assert found.valid.sum() == 1
+
+
+def test_a_bad_reward_leaves_the_other_groups_alone() -> None:
+    alone = group_advantages([1.0, 2.0, 4.0], 3).values
+    beside = group_advantages([NAN, INF, 0.0, 1.0, 2.0, 4.0], 3).values
+    assert torch.equal(beside[1:], alone)
+
+
+def test_a_group_of_one_is_refused() -> None:
+    with pytest.raises(TrainingError, match="at least two"):
+        group_advantages([1.0, 2.0], 1)
+
+
+@given(st.lists(st.none() | st.floats(-1e6, 1e6) | st.just(NAN) | st.just(INF), min_size=4, max_size=4))
+def test_advantages_are_finite_and_centred(rewards: list[float | None]) -> None:
+    found = group_advantages(rewards, 4)
+    assert bool(found.values.isfinite().all())
+    assert abs(float(found.values.sum())) < 1e-6
+    assert float(found.values.abs().max()) <= 1.5

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import torch
+
+from hpcjf.training.forward import completion_logits
+from hpcjf.training.policy import Policy
+
+
+def plain(policy: Policy, prompt: list[int], completion: list[int]) -> torch.Tensor:
+    """The straightforward pass over one unpadded row: logits ``[R, V]`` of the completion's tokens."""
+    logits = policy.model(torch.tensor([prompt + completion]), use_cache=False).logits[0]
+    return logits[len(prompt) - 1 : -1]
+
+
+def shared(policy: Policy, prompts: list[list[int]], completions: list[list[int]], pad: int) -> torch.Tensor:
+    width, length = max(map(len, prompts)), max(map(len, completions))
+    prompt = torch.tensor([[pad] * (width - len(p)) + p for p in prompts])
+    prompt_mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts]).bool()
+    ids = torch.tensor([c + [pad] * (length - len(c)) for c in completions])
+    mask = torch.tensor([[1] * len(c) + [0] * (length - len(c)) for c in completions]).bool()
+    return completion_logits(policy.model, prompt, prompt_mask, ids, mask)
+
+
+PROMPTS = [[4, 5, 14, 6, 7, 17], [8, 17]]
+COMPLETIONS = [[5, 6, 7, 2], [9, 2], [4, 4, 2], [10]]
+
+
+def test_shared_prompts_and_left_padding_change_no_log_probability(policy: Policy) -> None:
+    for pad in (0, 2, 11):
+        found = shared(policy, PROMPTS, COMPLETIONS, pad).log_softmax(-1)
+        for row, completion in enumerate(COMPLETIONS):
+            expected = plain(policy, PROMPTS[row // 2], completion).log_softmax(-1)
+            assert torch.allclose(found[row, : len(completion)], expected, rtol=0, atol=1e-5)
+
+
+def test_gradients_flow_through_the_shared_prompt(policy: Policy) -> None:
+    def gradient(loss: torch.Tensor) -> list[torch.Tensor]:
+        policy.model.zero_grad()
+        loss.backward()
+        return [p.grad.clone() for p in policy.parameters() if p.grad is not None]
+
+    rows = [(PROMPTS[i // 2], c) for i, c in enumerate(COMPLETIONS)]
+    expected = gradient(torch.stack([plain(policy, p, c).log_softmax(-1)[:, 3].sum() for p, c in rows]).sum())
+    logprobs = shared(policy, PROMPTS, COMPLETIONS, 0).log_softmax(-1)
+    found = gradient(torch.stack([logprobs[i, : len(c), 3].sum() for i, c in enumerate(COMPLETIONS)]).sum())
+    assert len(found) == len(expected) > 0
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found, expected, strict=True))
+
+
+def test_completions_of_one_token(policy: Policy) -> None:
+    found = shared(policy, PROMPTS, [[5], [6]], 0)
+    assert found.shape == (2, 1, 19)
+    assert torch.allclose(found[1], plain(policy, PROMPTS[1], [6]), atol=1e-5)
