@@ -13,14 +13,15 @@ from plotly.subplots import make_subplots
 
 from hpcjf.analysis.compare import Comparison
 from hpcjf.analysis.load import RunData
-from hpcjf.analysis.plotting import COLOURS, SYMBOLS, colour_of, figure, hover_text, outcome, text_of
+from hpcjf.analysis.plotting import COLOURS, SYMBOLS, colour_of, figure, hover_text, outcome
 from hpcjf.analysis.rungs import configurations, scores_by_fidelity
+from hpcjf.analysis.words import text_of
 from hpcjf.core.lifecycle import TrialState
 from hpcjf.study import Categorical
 from hpcjf.types import Config, Observation, Purpose, Scalar
 
 HOURS = "wall time since the first trial, h"
-SCALE = "Viridis"
+SCALE = ((0, "#5b6fc0"), (0.5, "#2a9d8f"), (1, "#f0a030"))
 MOST_BUTTONS = 5
 SIZES = (7, 9, 12, 15)
 """Marker sizes from the lowest budget to the highest."""
@@ -199,6 +200,7 @@ def _parameter_points(
         marker={
             "color": colour,
             "opacity": 0.75,
+            "line": {"width": 0},
             "size": [_size(run, seen.fidelity.steps) for _, seen in pairs],
             "symbol": [SYMBOLS[outcome(seen.cause)] for _, seen in pairs],
         },

@@ -8,7 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from hpcjf.types import Cause, Config, Observation, Scalar, Trial
+from hpcjf.analysis.words import text_of
+from hpcjf.types import Cause, Config, Observation, Trial
 
 COLOURS = (
     "#3b7dd8", "#e08a1e", "#2a9d6f", "#d1495b", "#8d6cc9", "#17a3b8",
@@ -19,13 +20,6 @@ COLOURS = (
 def colour_of(names: Iterable[str]) -> Mapping[str, str]:
     """A colour for each name, in order; they repeat after ten."""
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(dict.fromkeys(names))}
-
-
-def text_of(value: Scalar | None) -> str:
-    """A hyperparameter or score as people write it, not escaped."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "–" if value is None else str(value)
 
 
 def config_text(config: Config) -> str:

@@ -24,6 +24,7 @@ from hpcjf.analysis.load import RunData, load_run
 from hpcjf.analysis.savings import savings
 from hpcjf.analysis.timeline import job_timeline
 from hpcjf.analysis.transfer import transfer
+from hpcjf.analysis.words import clock, duration, score_text
 from hpcjf.errors import HpcjfError
 from hpcjf.store.atomic import write_text
 from hpcjf.store.layout import RunLayout
@@ -45,7 +46,7 @@ def render(run: RunData, now: float) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(score=tables.score_text, duration=tables.duration)
+    environment.filters.update(score=score_text, duration=duration)
     page = environment.get_template("report.html.j2")
     return page.render(**_content(run, now))
 
@@ -56,7 +57,7 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
     return {
         "study": run.study,
         "state": run.state,
-        "made": tables.clock(now),
+        "made": clock(now),
         "banner": tables.banner(run, now),
         "result": result,
         "verdict": tables.verdict(result, run.study.study.direction),
@@ -68,7 +69,7 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
         "transfer": transfer(run),
         "settings": tables.settings_yaml(run),
         "problems": run.problems,
-        "notes": [(tables.clock(moment), text) for moment, text in run.state.notes],
+        "notes": [(clock(moment), text) for moment, text in run.state.notes],
         "environment": tables.environment(run),
         "command": f"hpcjf report {shlex.quote(run.root.name or '.')}",
         "plotly": Markup(get_plotlyjs()),  # noqa: S704 - the library's own file

@@ -9,11 +9,11 @@ from hpcjf.types import Config, Fidelity
 
 
 def scores_by_fidelity(run: RunData) -> dict[Fidelity, dict[str, float]]:
-    """Validation score by configuration at each (model, step reached); several seeds are averaged."""
+    """Validation score by configuration, of trials that reached their budget; several seeds are averaged."""
     found: dict[Fidelity, dict[str, list[float]]] = {}
     for state in run.state.trials.values():
         seen = state.observation()
-        if seen is not None and seen.score is not None:
+        if seen is not None and seen.score is not None and seen.fidelity == state.trial.fidelity:
             found.setdefault(seen.fidelity, {}).setdefault(seen.config_id, []).append(seen.score)
     return {
         fidelity: {config: sum(scores) / len(scores) for config, scores in group.items()}

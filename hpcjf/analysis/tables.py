@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +12,7 @@ import yaml
 import hpcjf
 from hpcjf.analysis.compare import Comparison, better
 from hpcjf.analysis.load import RunData
-from hpcjf.analysis.plotting import text_of
+from hpcjf.analysis.words import duration, score_text, text_of
 from hpcjf.core.lifecycle import Phase, TrialState
 from hpcjf.types import Purpose
 
@@ -111,7 +110,7 @@ def verdict(result: Comparison, direction: str) -> tuple[str, str]:
 def banner(run: RunData, now: float) -> str:
     """Says that the report is not the last word; empty once the study is done."""
     state = run.state
-    last = f" Last journal entry {_ago(now - state.last_time)} ago." if state.last_time else ""
+    last = f" Last journal entry {duration(max(0.0, now - state.last_time))} ago." if state.last_time else ""
     live = len(list(state.live()))
     match state.phase:
         case Phase.SEARCH:
@@ -147,26 +146,3 @@ def environment(run: RunData) -> list[tuple[str, str]]:
         except PackageNotFoundError:
             rows.append((f"report: {package}", "?"))
     return rows
-
-
-def score_text(score: float | None, sign: str = "") -> str:
-    """Three decimals; ``sign`` "+" marks a difference."""
-    if score is None:
-        return "–"
-    return f"{score:{sign}.3f}" if abs(score) < 100 else f"{score:{sign}.4g}"
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _ago(seconds: float) -> str:
-    return duration(max(0.0, seconds))
-
-
-def clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
