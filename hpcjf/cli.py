@@ -255,3 +255,5 @@ def _shown(study: Any) -> Any:
     from hpcjf.watching import shown
 
     return shown(study)
+if __name__ == "__main__":
+    main()

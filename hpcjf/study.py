@@ -12,12 +12,12 @@ Line = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class StudySection(Section):
     name: Name = "study"
-    seed: int = Field(0, ge=0, description="Seed of the search and of every trial.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of the search and of every trial.")
     direction: Literal["maximize", "minimize"] = "maximize"
     metric: Literal["eval_score"] = Field(
         "eval_score", description="Trace column that the search optimises: the greedy score on the validation rows."
@@ -52,6 +52,8 @@ class Resources(Section):
         given = [n for n in ("mem_gb", "mem_per_cpu_gb", "mem_per_gpu_gb") if getattr(self, n) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} exclude each other; keep one")
+        if "requeue" in (self.extra_directives or {}):
+            raise ValueError("requeue must not be set: a preempted trial is resumed in a new job")
         return self
 
     def over(self, base: Resources) -> Resources:

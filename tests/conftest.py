@@ -6,9 +6,13 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -61,3 +65,51 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def data_dir() -> Path:
     """The real data; only for tests marked ``data``."""
     return Path(os.environ["HPCJF_TEST_DATA"])
+
+
+_MAKE_MODELS = """
+import sys
+from pathlib import Path
+from hpcjf.training.tiny import Shape, untrained
+for name, hidden, layers in (("small", 32, 1), ("large", 48, 2)):
+    model, tokenizer = untrained(Shape(0, hidden, layers, 64, 0.0), seed=0)
+    model.save_pretrained(Path(sys.argv[1]) / name)
+    tokenizer.save_pretrained(Path(sys.argv[1]) / name)
+"""
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two random models of one family, ``small`` and ``large``; a child makes them, so that torch stays out of here."""
+    folder = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", _MAKE_MODELS, str(folder)], check=True, capture_output=True, timeout=120)
+    return folder
+
+
+WriteStudy = Callable[..., Path]
+
+
+@pytest.fixture
+def write_study(models: Path, tmp_path: Path) -> WriteStudy:
+    """Writes a study of a few seconds; keyword arguments replace keys of its sections."""
+
+    def write(**changes: dict[str, Any]) -> Path:
+        study: dict[str, Any] = {
+            "study": {"name": "test", "training_seeds": 1},
+            "models": [{"name": name, "path": str(models / name)} for name in ("small", "large")],
+            "task": {"names": ["arithmetic"], "validation_rows": 32, "test_rows": 32},
+            "algorithm": {"prompts_per_step": 4, "minibatches": 2, "max_new_tokens": 3, "eval_every": 2},
+            "recipe": "tiny_arithmetic",
+            "budget": {"min": 2, "max": 6, "eta": 3},
+            "search": {"parallel": 2, "max_trials": 5, "initial": 2},
+            "checkpoints": {"save_every": 2},
+            "cluster": {"executor": "local", "trace_seconds": 0.5, "poll_seconds": 1, "missing_seconds": 3},
+        }
+        for section, values in changes.items():
+            study[section] = values if isinstance(values, list) else {**study.get(section, {}), **values}
+        file = tmp_path / "study" / "study.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(yaml.safe_dump(study))
+        return file
+
+    return write

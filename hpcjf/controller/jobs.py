@@ -10,7 +10,7 @@ from hpcjf.core.lifecycle import Attempt, StudyState
 from hpcjf.errors import LimitClusterError, TransientClusterError
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.messages import AttemptSpec
-from hpcjf.study import Study
+from hpcjf.study import Resources, Study
 from hpcjf.types import Trial
 
 Emit = Callable[..., None]
@@ -82,6 +82,12 @@ class Submitter:
             folder=paths.job_folder,
             entry="hpcjf.worker.entry:run_attempt",
             argument=str(paths.spec),
-            resources=model.resources.over(self._study.cluster),
+            resources=_not_requeued(model.resources.over(self._study.cluster)),
             signal_seconds=self._study.cluster.signal_seconds,
         )
+
+
+def _not_requeued(resources: Resources) -> Resources:
+    """A preempted trial is resumed by us, in a new attempt with files of its own, not by the scheduler in the old."""
+    extra = {"no-requeue": "", **(resources.extra_directives or {})}
+    return resources.model_copy(update={"extra_directives": extra})

@@ -1,0 +1,151 @@
+"""Search, final runs, and the ends of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcjf.controller.answer import Answer
+from hpcjf.controller.planning import HOPELESS, Planner
+from hpcjf.core.lifecycle import Phase, StudyState
+from hpcjf.study import Study
+from hpcjf.types import Cause, Config, Fidelity, Proposal, Purpose
+
+RECIPE: Config = {"learning_rate": 1e-4, "rollouts": 5}
+OTHER: Config = {"learning_rate": 1e-3, "rollouts": 5}
+
+
+class Desk:
+    """A journal in memory with a clock that counts events, and a searcher with a list of answers."""
+
+    def __init__(self, best: Config = OTHER, **search: Any) -> None:
+        self.study = Study.model_validate(
+            {
+                "study": {"training_seeds": 2},
+                "models": [{"name": "s", "path": "s"}, {"name": "m", "path": "m"}],
+                "recipe": dict(RECIPE),
+                "budget": {"min": 10, "max": 30},
+                "search": {"max_trials": 4, **search},
+            }
+        )
+        self.state, self.best, self.asked = StudyState(), best, list[int]()
+        self.planner = Planner(self.study, self.ask, self.emit)
+        self.dry = False
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        last = self.state.last_time
+        self.state.apply({"kind": kind, "time": 0.0 if last is None else last + 1.0, **fields})
+
+    def ask(self, count: int) -> Answer:
+        self.asked.append(count)
+        proposals = (
+            () if self.dry else tuple(Proposal(OTHER, Fidelity("s", 10), {"reason": "test"}) for _ in range(count))
+        )
+        return Answer(proposals, self.best)
+
+    def plan(self, free: int) -> None:
+        self.planner.plan(self.state, free)
+
+    def end(self, number: int, cause: Cause = Cause.COMPLETED, step: int = 10) -> None:
+        self.emit("attempt", trial=number, attempt=1, name=f"a{number}")
+        fields = {"step": step, "start_step": 0, "score": 0.5, "seconds": 100.0, "startup_seconds": 20.0}
+        self.emit("ended", trial=number, attempt=1, cause=cause, detail="boom", retry=False, **fields)
+
+
+def test_asks_for_no_more_than_slots_and_trials_allow() -> None:
+    desk = Desk()
+    desk.plan(3)
+    assert desk.asked == [3]
+    assert len(desk.state.trials) == 3
+    desk.end(0)
+    desk.plan(3)
+    assert desk.asked == [3, 1]
+
+
+def test_does_not_ask_again_before_something_has_changed() -> None:
+    desk = Desk()
+    desk.dry = True
+    desk.planner.plan(desk.state, 2)
+    desk.emit("trial", **_trial(0))
+    desk.plan(2)
+    desk.plan(2)
+    assert len(desk.asked) == 2
+
+
+def _trial(number: int) -> dict[str, Any]:
+    fidelity = {"model": "s", "steps": 10, "training_seed": 0}
+    return {"number": number, "config_id": "c", "config": OTHER, "purpose": "search", "why": {}, **fidelity}
+
+
+def test_winner_and_recipe_meet_on_the_target_with_the_same_fresh_seeds() -> None:
+    desk = Desk()
+    desk.plan(4)
+    for number in range(4):
+        desk.end(number)
+    desk.plan(4)
+    finals = desk.state.of(Purpose.FINAL, Purpose.RECIPE)
+    assert desk.state.phase is Phase.FINAL
+    assert {(t.trial.purpose, t.trial.training_seed, t.trial.fidelity) for t in finals} == {
+        (purpose, seed, Fidelity("m", 30)) for purpose in (Purpose.FINAL, Purpose.RECIPE) for seed in (1, 2)
+    }
+    assert all(t.trial.training_seed != 0 for t in finals), "the search's own seed would favour the winner"
+
+
+def test_recipe_that_wins_is_trained_once() -> None:
+    desk = Desk(best=RECIPE)
+    desk.plan(4)
+    for number in range(4):
+        desk.end(number)
+    desk.plan(4)
+    assert {t.trial.purpose for t in desk.state.of(Purpose.FINAL, Purpose.RECIPE)} == {Purpose.RECIPE}
+
+
+def test_study_is_done_when_the_last_final_run_has_ended() -> None:
+    desk = Desk(max_trials=1)
+    desk.plan(1)
+    desk.end(0)
+    desk.plan(1)
+    for known in desk.state.of(Purpose.FINAL, Purpose.RECIPE):
+        assert desk.state.phase is Phase.FINAL
+        desk.end(known.trial.number)
+        desk.plan(1)
+    assert desk.state.phase is Phase.DONE
+
+
+@pytest.mark.parametrize("limit", [{"max_hours": 1 / 3600}, {"max_job_hours": 100 / 3600}])
+def test_limits_of_time_end_the_search(limit: dict[str, Any]) -> None:
+    desk = Desk(max_trials=None, **limit)
+    desk.plan(1)
+    desk.end(0)
+    desk.plan(1)
+    assert desk.state.phase is Phase.FINAL
+    assert "hours" in desk.state.phase_reason
+
+
+def test_method_without_further_questions_ends_the_search() -> None:
+    desk = Desk()
+    desk.dry = True
+    desk.plan(2)
+    assert desk.state.phase is Phase.FINAL
+    assert "nothing more to ask" in desk.state.phase_reason
+
+
+def test_study_whose_first_trials_all_fail_before_a_step_is_stopped() -> None:
+    """P52: the environment is broken, not the configurations."""
+    desk = Desk()
+    desk.plan(HOPELESS)
+    for number in range(HOPELESS):
+        desk.end(number, Cause.FAILED, step=0)
+    desk.plan(1)
+    assert desk.state.phase is Phase.STOPPED
+    assert "boom" in desk.state.phase_reason
+
+
+def test_failures_after_training_steps_are_configurations_own() -> None:
+    desk = Desk()
+    desk.plan(HOPELESS)
+    for number in range(HOPELESS):
+        desk.end(number, Cause.FAILED, step=3)
+    desk.plan(1)
+    assert desk.state.phase is Phase.SEARCH

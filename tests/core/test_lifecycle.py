@@ -1,0 +1,103 @@
+"""The journal's events, replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcjf.core.lifecycle import Phase, StudyState, replay
+from hpcjf.types import Cause, Fidelity, Purpose
+
+
+def steps(start: int, reached: int) -> dict[str, int]:
+    return {"start_step": start, "step": reached}
+
+
+def story() -> list[dict[str, Any]]:
+    """Trial 0 is preempted and resumed; trial 1 runs; a second controller generation takes over in between."""
+    trial = {"kind": "trial", "config_id": "c", "config": {"lr": 1.0}, "model": "s", "steps": 20, "training_seed": 0}
+    end = {"kind": "ended", "trial": 0, "score": 0.5, "detail": "", "startup_seconds": 2.0}
+    return [
+        {"kind": "study", "time": 0.0, "run_id": "r", "name": "n"},
+        {"kind": "controller", "time": 0.0, "generation": 1, "host": "h", "pid": 1, "job_id": ""},
+        {**trial, "time": 1.0, "number": 0, "purpose": "search", "why": {"reason": "recipe"}},
+        {"kind": "attempt", "time": 1.0, "trial": 0, "attempt": 1, "name": "r-t0-a1"},
+        {"kind": "submitted", "time": 2.0, "trial": 0, "attempt": 1, "job_id": "7"},
+        {"kind": "started", "time": 3.0, "trial": 0, "attempt": 1},
+        {"kind": "controller", "time": 100.0, "generation": 2, "host": "h", "pid": 2, "job_id": ""},
+        {
+            **end,
+            "time": 110.0,
+            "attempt": 1,
+            "cause": "preempted",
+            "step": 10,
+            "start_step": 0,
+            "seconds": 7.0,
+            "retry": True,
+        },
+        {"kind": "attempt", "time": 110.0, "trial": 0, "attempt": 2, "name": "r-t0-a2"},
+        {
+            **end,
+            "time": 120.0,
+            "attempt": 2,
+            "cause": "completed",
+            "step": 20,
+            "start_step": 10,
+            "seconds": 8.0,
+            "retry": False,
+        },
+        {**trial, "time": 121.0, "number": 1, "purpose": "final", "why": {}},
+        {"kind": "phase", "time": 122.0, "phase": "final", "reason": "1 trials"},
+    ]
+
+
+def test_attempts_of_a_trial_make_one_observation() -> None:
+    seen = replay(story()).trials[0].observation()
+    assert seen is not None
+    assert (seen.cause, seen.score, seen.fidelity) == (Cause.COMPLETED, 0.5, Fidelity("s", 20))
+    assert (seen.start_step, seen.seconds, seen.startup_seconds) == (0, 15.0, 4.0)
+
+
+def test_retried_attempt_leaves_the_trial_open() -> None:
+    state = replay(story()[:8])
+    assert state.trials[0].cause is None
+    assert state.trials[0].observation() is None
+    assert state.trials[0].live is None
+    assert state.open_trials() == [state.trials[0]]
+
+
+def test_time_without_a_controller_is_not_counted() -> None:
+    assert replay(story()).active_seconds == pytest.approx(3.0 + 22.0)
+
+
+def test_live_attempt_is_the_one_without_an_ending() -> None:
+    assert [attempt.name for _, attempt in replay(story()[:6]).live()] == ["r-t0-a1"]
+    assert list(replay(story()).live()) == []
+
+
+def test_purposes_are_told_apart() -> None:
+    state = replay(story())
+    assert [t.trial.number for t in state.of(Purpose.SEARCH)] == [0]
+    assert [t.trial.number for t in state.of(Purpose.FINAL, Purpose.RECIPE)] == [1]
+    assert state.phase is Phase.FINAL
+    assert state.job_seconds() == 19.0
+
+
+def test_unknown_kinds_are_left_alone() -> None:
+    events = story()
+    assert replay([*events, {"kind": "from_the_future", "time": 123.0}]).trials == replay(events).trials
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 12))
+def test_replay_of_any_prefix_goes_on_to_the_same_state(cut: int) -> None:
+    """P31: a restart at any event changes nothing."""
+    events = story()
+    state = replay(events[:cut])
+    for event in events[cut:]:
+        state.apply(event)
+    assert state == replay(events)
+    assert isinstance(state, StudyState)
