@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,12 +18,12 @@ EVENTS: list[dict[str, Any]] = [{"event": "submitted", "trial": n, "name": f"ü\
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[Path]:
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "controller.jsonl"
     with JournalWriter(path) as journal:
         for event in EVENTS:
             journal.append(event)
-    yield path
+    return path
 
 
 def names(path: Path) -> list[str]:

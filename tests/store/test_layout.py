@@ -87,7 +87,10 @@ def test_a_link_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_many_processes_may_create_one_run(tmp_path: Path) -> None:
     """P13: over a hundred workers race to make one directory."""
-    code = "import sys; from pathlib import Path; from hpcjf.store.layout import RunLayout; RunLayout(Path(sys.argv[1])).create()"
+    code = (
+        "import sys; from pathlib import Path; from hpcjf.store.layout import RunLayout;"
+        "RunLayout(Path(sys.argv[1])).create()"
+    )
     jobs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "run")]) for _ in range(16)]
     assert [job.wait(timeout=120) for job in jobs] == [0] * 16
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["journal", "registry", "trials"]
