@@ -92,7 +92,7 @@ def _figures(run: RunData, final: go.Figure | None) -> dict[str, Any]:
 
 
 def _json(figure: go.Figure) -> Markup:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element it stands in, whatever plotly's own encoder does."""
     text = figure.to_json().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Markup(text)  # noqa: S704 - no markup is left in it
 

@@ -17,6 +17,8 @@ from hpcjf.core.lifecycle import Phase, TrialState
 from hpcjf.types import Purpose
 
 PACKAGES = ("numpy", "h5py", "plotly", "jinja2", "pydantic")
+LONG_SILENCE = 3600.0
+"""Seconds without a journal entry after which a reader should ask whether the controller lives."""
 PURPOSES = {Purpose.SEARCH: "search", Purpose.FINAL: "final, winner", Purpose.RECIPE: "final, recipe"}
 
 
@@ -110,7 +112,10 @@ def verdict(result: Comparison, direction: str) -> tuple[str, str]:
 def banner(run: RunData, now: float) -> str:
     """Says that the report is not the last word; empty once the study is done."""
     state = run.state
-    last = f" Last journal entry {duration(max(0.0, now - state.last_time))} ago." if state.last_time else ""
+    silent = max(0.0, now - state.last_time) if state.last_time else 0.0
+    last = f" Last journal entry {duration(silent)} ago." if state.last_time else ""
+    if silent > LONG_SILENCE:
+        last += " Perhaps no controller is at work any more; the study can be resumed."
     live = len(list(state.live()))
     match state.phase:
         case Phase.SEARCH:

@@ -73,6 +73,14 @@ def test_parallel_coordinates_hold_one_budget_at_a_time(run: RunBuilder) -> None
     np.testing.assert_allclose(fig.data[0].line.color, score["values"])
 
 
+def test_stopped_trials_make_no_budget_of_their_own(run: RunBuilder) -> None:
+    for rollouts in (4, 8):
+        trial = run.trial(RECIPE | {"rollouts": rollouts}, "small", 90)
+        run.submit(trial)
+        run.end(trial, 9, 12, score=0.3, cause=Cause.STOPPED_KL)
+    assert figures.parallel_coordinates(loaded(run)) is None
+
+
 def test_parallel_coordinates_number_categories(run: RunBuilder) -> None:
     run.job(RECIPE, "small", 10, 0)
     run.job(RECIPE | {"lr_scheduler": "cosine"}, "small", 10, 0)

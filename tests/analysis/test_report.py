@@ -195,6 +195,12 @@ def test_a_search_without_finals_says_so(run: RunBuilder) -> None:
     assert set(found.figures()) == FIGURES - {"final", "final_curves"}
 
 
+@pytest.mark.parametrize(("silence", "doubted"), [(600, False), (7200, True)])
+def test_a_long_silence_raises_the_question_of_the_controller(run: RunBuilder, silence: float, doubted: bool) -> None:
+    run.submit(run.trial(RECIPE, "small", 10))
+    assert ("Perhaps no controller is at work any more" in page(run, at=silence).text) is doubted
+
+
 def test_finals_that_still_run_say_so(run: RunBuilder) -> None:
     run.phase(0, "final", "24 trials")
     run.final(RECIPE, "recipe", 1, 0, [1, 0])
@@ -282,6 +288,11 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 def test_figure_texts_are_escaped_for_plotly(run: RunBuilder) -> None:
     for number in range(2):
         trial = run.job(RECIPE | {"lr_scheduler": f"<a href='javascript:x'>{number}"}, "small", 10, 0)
+    stopped = run.trial(RECIPE, "small", 90)
+    run.submit(stopped)
+    run.trace(stopped, 0, 12)
+    run.stopping(stopped, 5, Cause.STOPPED_KL, "<a href='javascript:y'>")
+    run.end(stopped, 9, 12, score=0.3, cause=Cause.STOPPED_KL)
     assert trial == 1
     for name, figure in page(run).figures().items():
         assert "<a" not in json.dumps(figure), name
