@@ -175,6 +175,9 @@ def test_a_save_killed_anywhere_leaves_a_complete_checkpoint(start: Start, tmp_p
         entry = Registry(root).entry("c0ffee", "tiny-s", 1)
         newest = entry.newest()
         assert newest is not None
+        assert max(path.name for path in entry.folder.glob("step-*")) == newest.path.name, (
+            "half a checkpoint was visible"
+        )
         found.append((target, newest.step, entry.steps_done()))
         entry.claim("t1.2", 1)
         staging = entry.staging(20)
