@@ -65,8 +65,7 @@ class Beliefs:
 
     def target_mean(self, score: GaussianProcess, configs: Sequence[Config]) -> Array:
         """Posterior mean of the target's score at full budget, ``[n]``."""
-        full = Fidelity(self._inputs.target, self._inputs.full_steps)
-        return score.mean(self._inputs.encode(configs, [full] * len(configs)))
+        return score.mean(self._inputs.encode(configs, [self._inputs.full] * len(configs)))
 
     def seconds_per_step(self, configs: Sequence[Config], fidelities: Sequence[Fidelity]) -> Array:
         """Expected training seconds of a global step, ``[n]``."""

@@ -30,6 +30,12 @@ class _Axis:
         self.dimension = dimension
         self.skopt = _to_skopt(dimension)
 
+    @property
+    def width(self) -> int:
+        """Columns in the encoding: two categories share one."""
+        choices = len(self.dimension.choices) if isinstance(self.dimension, Categorical) else 1
+        return choices if choices > 2 else 1
+
     def plain(self, value: Any) -> Scalar:
         """``value`` in this dimension's Python type; values outside the range are kept."""
         match self.dimension:
@@ -56,6 +62,8 @@ class _Axis:
 
     def encode(self, values: Sequence[Scalar]) -> Array:
         """``[n, width]``; a number outside the range goes to the nearest bound, a foreign category to zeros."""
+        if not values:
+            return np.zeros((0, self.width))
         if isinstance(self.dimension, Categorical):
             indices = [self._index(value) for value in values]
             known = np.array([[index is not None] for index in indices], dtype=np.float64)

@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = Mapping[str, NDArray[np.generic]] | NDArray[np.void]
 """Columns ``step``, ``kl``, ``reward_mean``, each ``[T]``, one row per global step in order. Optional: ``reward_std``
-over the completions of a step, and ``skipped``, which marks steps without an update, whose metrics are undefined."""
+over the completions of a step, and ``skipped``, which marks steps without an update: where their metrics are NaN, they
+are undefined and no divergence. (Steps whose rewards are all equal are skipped as well, and do count.)"""
 
 NOISE_FACTOR = 3.0
 """robust: a drop counts once it exceeds this many standard deviations of the reward's step-to-step noise."""
@@ -45,7 +46,7 @@ def decide(rows: Rows, settings: StoppingSection) -> StopDecision | None:
         return _dynamics(trace, settings)
     sound = int(np.argmin(finite))
     broken = StopDecision(Cause.DIVERGED, int(trace.step[sound]), "KL or reward is not finite")
-    return _dynamics(trace.until(sound), settings) or broken
+    return _dynamics(trace.only(slice(sound)), settings) or broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,15 @@ class _Trace:
     @classmethod
     def of(cls, rows: Rows) -> _Trace:
         names = rows.dtype.names or () if isinstance(rows, np.ndarray) else rows
-        kept = ~np.asarray(rows["skipped"], dtype=bool) if "skipped" in names else slice(None)
-        step = np.asarray(rows["step"], dtype=np.int64)[kept]
-        kl, reward = (np.asarray(rows[name], dtype=np.float64)[kept] for name in ("kl", "reward_mean"))
-        given = np.asarray(rows["reward_std"], dtype=np.float64)[kept] if "reward_std" in names else np.zeros(len(step))
-        return cls(step, kl, reward, np.nan_to_num(given, nan=0.0, posinf=0.0))
+        step = np.asarray(rows["step"], dtype=np.int64)
+        kl, reward = (np.asarray(rows[name], dtype=np.float64) for name in ("kl", "reward_mean"))
+        skipped = np.asarray(rows["skipped"] if "skipped" in names else np.zeros(len(step)), dtype=bool)
+        std = np.asarray(rows["reward_std"] if "reward_std" in names else np.zeros(len(step)), dtype=np.float64)
+        kept = ~(skipped & np.isnan(kl))
+        return cls(step, kl, reward, np.nan_to_num(std, nan=0.0, posinf=0.0)).only(kept)
 
-    def until(self, row: int) -> _Trace:
-        return _Trace(self.step[:row], self.kl[:row], self.reward[:row], self.reward_std[:row])
+    def only(self, rows: Bools | slice) -> _Trace:
+        return _Trace(self.step[rows], self.kl[rows], self.reward[rows], self.reward_std[rows])
 
 
 def _dynamics(trace: _Trace, settings: StoppingSection) -> StopDecision | None:

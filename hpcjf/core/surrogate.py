@@ -35,28 +35,37 @@ _JITTER = 1e-9
 class Inputs:
     """Turns (configuration, fidelity) into rows ``[d + 2]``: the encoded configuration, model size, budget.
 
-    ``sizes`` are parameter counts. Size and budget are logarithms relative to the target and to ``full_steps``,
-    scaled so that the smallest model and the smallest rung lie at −1; 0 is what the search is about.
+    ``sizes`` are parameter counts, proxy first, target last. Size and budget are logarithms relative to the target and
+    to ``full_steps``, scaled so that the smallest model and the smallest rung lie at −1; 0 is what the search is about.
     """
 
     space: Space
     sizes: Mapping[str, int]
-    target: str
     least_steps: int
     full_steps: int
 
+    @property
+    def full(self) -> Fidelity:
+        """The target at its full budget."""
+        return Fidelity(list(self.sizes)[-1], self.full_steps)
+
     def encode(self, configs: Sequence[Config], fidelities: Sequence[Fidelity]) -> Array:
         """``[n, d + 2]`` for pairs."""
-        pairs = [(self.size(f.model) / (self._width or 1.0), self._budget(f.steps)) for f in fidelities]
+        places = self._places()
+        pairs = [(places[f.model], self._budget(f.steps)) for f in fidelities]
         return np.hstack([self.space.encode(configs), np.array(pairs, dtype=np.float64).reshape(-1, 2)])
 
     def size(self, model: str) -> float:
         """Natural logarithm of the parameter count relative to the target's."""
-        return math.log(self.sizes[model] / self.sizes[self.target])
+        return math.log(self.sizes[model] / self.sizes[self.full.model])
 
-    @property
-    def _width(self) -> float:
-        return max(abs(self.size(model)) for model in self.sizes)
+    def _places(self) -> dict[str, float]:
+        """Models of one size, or of unknown sizes, are still different models: then their order places them."""
+        logs = {model: self.size(model) for model in self.sizes}
+        if len(set(logs.values())) < len(logs):
+            logs = {model: float(place - len(logs) + 1) for place, model in enumerate(logs)}
+        width = max(abs(size) for size in logs.values()) or 1.0
+        return {model: size / width for model, size in logs.items()}
 
     def _budget(self, steps: int) -> float:
         span = math.log(self.full_steps / self.least_steps) or 1.0

@@ -146,10 +146,15 @@ class History:
         in_flight = any((p.config_id, p.fidelity.model) == key for p in pending)
         return key not in self._closed and not in_flight and fidelity.steps > self._seen.get(key, 0)
 
+    @property
+    def trials(self) -> int:
+        """Search trials told, those lost to the infrastructure included."""
+        return len(self._trials)
+
     def exhausted(self, pending: Sequence[Pending]) -> bool:
         """Whether told and pending trials have used up ``max_trials``."""
         limit = self.problem.max_trials
-        return limit is not None and len(self._trials) + len(pending) >= limit
+        return limit is not None and self.trials + len(pending) >= limit
 
     def _checkpoint(self, observation: Observation) -> int:
         if observation.cause is Cause.COMPLETED:

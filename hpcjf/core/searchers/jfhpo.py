@@ -7,7 +7,7 @@ whose improvement of the proxy over the target's incumbent is often 0).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 
 _RANDOM, _TOP, _NEIGHBOURS = 300, 5, 12
 """New configurations per ask: random ones, and neighbours of the best ones."""
+_PROBE_SHARE = 0.25
+"""Least share of the trials after the initial design that run on the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class _Candidates:
     configs: list[Config]
     fidelities: list[Fidelity]
     resumed: list[int]
+
+    def probes(self, target: str, known: Collection[str]) -> NDArray[np.bool_]:
+        """Those that try a known configuration on the target."""
+        pairs = zip(self.configs, self.fidelities, strict=True)
+        return np.array([fidelity.model == target and config_id(config) in known for config, fidelity in pairs])
 
 
 class JfhpoSearcher:
@@ -94,10 +101,12 @@ class JfhpoSearcher:
         improvement = expected_improvement(joint.mean, sigma, self._incumbent(beliefs, score))
         improvement *= beliefs.feasible(candidates.configs, candidates.fidelities)
         cost = self._cost(beliefs, candidates)
-        chosen = int(np.argmax(improvement / cost))
+        probe = self._probe_due(pending) & candidates.probes(self.problem.target, {config_id(c) for c in self._known()})
+        eligible = np.where(probe, improvement, -1.0) if probe.any() else improvement
+        chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
         resumed = candidates.resumed[chosen]
         why: dict[str, Scalar] = {
-            "reason": "promotion" if resumed else "acquisition",
+            "reason": "promotion" if resumed else "target probe" if probe.any() else "acquisition",
             "expected_improvement": float(improvement[chosen]),
             "marginal_cost_s": float(cost[chosen]),
             "target_mean": self._sign * float(joint.mean[chosen]),
@@ -105,6 +114,20 @@ class JfhpoSearcher:
             "resumed_from": resumed,
         }
         return Proposal(candidates.configs[chosen], candidates.fidelities[chosen], why)
+
+    def _probe_due(self, pending: Sequence[Pending]) -> bool:
+        """Whether too few trials after the initial design ran on the target to tell how far the proxy is to be trusted."""
+        models = [o.fidelity.model for o, _ in self.history.scored] + [p.fidelity.model for p in pending]
+        since_design = len(models) - 1 - len(self._design)
+        return models.count(self.problem.target) < _PROBE_SHARE * since_design
+
+    def _thrift(self, pending: Sequence[Pending]) -> float:
+        """Exponent of the cost: 1, and fading to 0 over the last third of ``max_trials``, when trials run out first."""
+        limit = self.problem.max_trials
+        if limit is None:
+            return 1.0
+        left = limit - self.history.trials - len(pending) - 1
+        return min(1.0, 3 * left / limit)
 
     @property
     def _sign(self) -> float:
@@ -114,7 +137,7 @@ class JfhpoSearcher:
         if self._fitted is None:
             problem = self.problem
             sizes = {model.name: model.parameters for model in problem.models}
-            inputs = Inputs(problem.space, sizes, problem.target, problem.rungs[0], problem.rungs[-1])
+            inputs = Inputs(problem.space, sizes, problem.rungs[0], problem.rungs[-1])
             observations, values = zip(*self.history.scored, strict=True)
             self._fitted = Beliefs(inputs, observations, values, self.history.broken)
         return self._fitted
