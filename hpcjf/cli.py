@@ -7,14 +7,21 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from hpcjf import __version__
 from hpcjf.errors import HpcjfError, UserError
+
+if TYPE_CHECKING:
+    from hpcjf.cluster.base import Cluster
+    from hpcjf.store.layout import RunLayout
+    from hpcjf.study import Study
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,12 +42,20 @@ Executor = Annotated[ExecutorName | None, typer.Option(help="Where jobs run; ove
 
 
 def main() -> None:
-    """Console script: errors of ours are one line and their own exit code."""
+    """Console script: an error is one line, and its exit code says whose fault it is."""
     try:
         app()
     except HpcjfError as error:
-        print(f"hpcjf: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except PermissionError as error:
+        text = f"{error.filename}: {error.strerror}; name a folder of yours, or mend its permissions"
+        _fail(text, UserError.exit_code)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    # a key of the study file may hold escape sequences
+    print("hpcjf: " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in text), file=sys.stderr)
+    sys.exit(code)
 
 
 @app.callback(invoke_without_command=True)
@@ -53,17 +68,18 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 @app.command()
 def init(folder: Annotated[Path, typer.Argument(help="New folder for the study.")]) -> None:
     """Write a commented study.yaml that runs as it is."""
+    from hpcjf.store.atomic import write_text
+
     target = folder / "study.yaml"
-    if target.exists():
+    if os.path.lexists(target):
         raise UserError("exists already", where=str(target), fix="name another folder")
     template = (importlib.resources.files("hpcjf.configs") / "study.yaml").read_text()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        target.write_text(template)
     except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}", where=str(target), fix="name a folder of yours"
-        ) from error
+        what = f"cannot be made: {error.strerror}"
+        raise UserError(what, where=str(folder), fix="name a folder of yours") from error
+    write_text(target, template)
     print(f"wrote {target}; next: hpcjf check {target}")
 
 
@@ -72,8 +88,12 @@ def check(
     study: Annotated[Path, typer.Argument(help="Study file.", metavar="STUDY")], executor: Executor = None
 ) -> None:
     """Validate a study before a job is submitted: file, models, data, and every model's resources at the site."""
+    from hpcjf.store.layout import RunLayout
+
     file = _study_file(study)
-    _load(file, executor, file.parent / "run" / "jobs")
+    layout = RunLayout((file.parent / "run").absolute())
+    _writable(layout)
+    _load(file, executor, layout)
     print("ready; next: hpcjf run " + str(study))
 
 
@@ -101,7 +121,8 @@ def run(
     else:
         file = _study_file(path)
         layout = RunLayout((run_dir or file.parent / "run").absolute())
-        study, cluster = _load(file, executor, layout.local_jobs)
+        _writable(layout)
+        study, cluster = _load(file, executor, layout)
     with opened(layout, study, cluster) as controller:
         resume(controller)
         print(f"run directory: {layout.root}")
@@ -152,7 +173,7 @@ def stop(
     _stop_without_controller(layout, now)
 
 
-def _stop_without_controller(layout: Any, now: bool) -> None:
+def _stop_without_controller(layout: RunLayout, now: bool) -> None:
     """Where no controller is there to obey, obey in its place."""
     from hpcjf.cluster.detect import detect
     from hpcjf.controller.start import drive, opened
@@ -187,7 +208,7 @@ def best(run: Run) -> None:
     """Print the winning configuration as YAML."""
     import yaml
 
-    from hpcjf.controller.start import state_of
+    from hpcjf.controller.history import state_of
     from hpcjf.store.layout import RunLayout
 
     state, _ = state_of(RunLayout(_run_root(run)))
@@ -200,7 +221,7 @@ def best(run: Run) -> None:
 
 
 def is_run(path: Path) -> bool:
-    return (path / "study.yaml").is_file() and (path / "journal").is_dir()
+    return os.path.isfile(path / "study.yaml") and os.path.isdir(path / "journal")
 
 
 def _run_root(path: Path) -> Path:
@@ -214,27 +235,63 @@ def _study_file(path: Path) -> Path:
     return path / "study.yaml" if path.is_dir() else path
 
 
-def _load(file: Path, executor: ExecutorName | None, local_jobs: Path) -> tuple[Any, Any]:
+def _load(file: Path, executor: ExecutorName | None, layout: RunLayout) -> tuple[Study, Cluster]:
     """Study and cluster, resolved and checked; says what it found."""
     from hpcjf.cluster.detect import detect
-    from hpcjf.config import read_study
-    from hpcjf.resolve import resolve_study
+    from hpcjf.config import line_of, read_study
+    from hpcjf.resolve import at_line, resolve_study
     from hpcjf.tasks import load_task
 
-    study, lines = read_study(file)
-    study = resolve_study(study, file, lines)
-    data = load_task(study.task)
+    given, lines = read_study(file)
+    study = resolve_study(given, file, lines)
+    with at_line(file, lines):
+        data = load_task(study.task)
     sizes = f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test rows"
     print(f"task {', '.join(study.task.names)}: {sizes}")
     for note in data.notes:
         print(f"  {note}")
     for model in study.models:
         print(f"model {model.name}: {model.parameters:,} parameters, {model.path}")
-    cluster, why = detect(executor.value if executor else study.cluster.executor, local_jobs)
+    if executor is None:
+        with at_line(file, lines):
+            cluster, why = detect(study.cluster.executor, layout.local_jobs)
+    else:
+        cluster, why = detect(executor.value, layout.local_jobs)
     print(f"executor: {cluster.name} ({why})")
-    for model in study.models:
-        cluster.check(model.resources.over(study.cluster))
+    if cluster.name == "slurm":
+        from hpcjf.cluster.slurm import check_folder
+
+        check_folder(layout.root)
+    for index, model in enumerate(study.models):
+        own = ("models", index, "resources")
+        with _site_refuses(model.name, line_of(file, lines, own if own in lines else ("cluster",))):
+            cluster.check(model.resources.over(study.cluster))
     return study.model_copy(update={"cluster": study.cluster.model_copy(update={"executor": cluster.name})}), cluster
+
+
+@contextmanager
+def _site_refuses(model: str, where: str) -> Iterator[None]:
+    """Keeps the site's own text and says for which model, and where that asks for what was refused."""
+    from hpcjf.errors import ClusterError
+
+    try:
+        yield
+    except ClusterError as error:
+        raise type(error)(f"model {model}: {error.where}: {error.what}", where=where, fix=error.fix) from error
+
+
+def _writable(layout: RunLayout) -> None:
+    """Fail before a model is trained or a job submitted, not after it."""
+    from hpcjf.errors import NotPermittedError
+
+    layout.check_owner()
+    root = layout.root
+    nearest = next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
+    if not nearest.is_dir():
+        raise UserError("is no folder", where=str(nearest), fix="name another run directory with --run-dir")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        fix = "name a folder of yours with --run-dir, or mend its permissions"
+        raise NotPermittedError("no permission to write here", where=str(nearest), fix=fix)
 
 
 def _interrupts() -> dict[str, int]:
@@ -251,9 +308,11 @@ def _interrupts() -> dict[str, int]:
     return counter
 
 
-def _shown(study: Any) -> Any:
+def _shown(study: Study) -> Any:
     from hpcjf.watching import shown
 
     return shown(study)
+
+
 if __name__ == "__main__":
     main()

@@ -45,8 +45,12 @@ class UntrustedPathError(StoreError, UserError):
     """A path that another user owns or could have written."""
 
 
-class DiskFullError(StoreError):
+class DiskFullError(StoreError, UserError):
     """ENOSPC or EDQUOT: what was there before is still there."""
+
+
+class NotPermittedError(StoreError, UserError):
+    """The file system lets this user not read or write what is needed."""
 
 
 class LockTimeoutError(StoreError):

@@ -1,20 +1,23 @@
-"""Turns names of a study into what a job can use offline: recipe values, model folders, data paths, an executor."""
+"""Turns names of a study into what a job can use offline: recipe values, model folders, data paths."""
 
 from __future__ import annotations
 
 import importlib.resources
 import json
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from hpcjf.config import Key, explain, read_yaml
-from hpcjf.errors import ModelError, StudyError, TaskError
-from hpcjf.study import SEARCHABLE, AlgorithmSection, Categorical, Dimension, ModelSection, Section, Study
+from hpcjf.config import Lines, explain, line_of, nearest, read_yaml
+from hpcjf.core.slurm_directives import omitted
+from hpcjf.errors import HpcjfError, ModelError, PermanentClusterError, StudyError, TaskError
+from hpcjf.study import SEARCHABLE, AlgorithmSection, Categorical, Dimension, ModelSection, RealRange, Section, Study
 
 BUILTIN = "builtin:"
 BUILTINS = ("tiny-xs", "tiny-s", "tiny-m")
@@ -29,78 +32,166 @@ class Recipe(Section):
     ranges: dict[str, Dimension]
 
 
-def load_recipe(name: str, base: Path) -> Recipe:
-    """``name`` is a shipped recipe or a path relative to ``base``. Raises StudyError."""
-    shipped = importlib.resources.files("hpcjf.configs") / "recipes"
-    known = sorted(entry.name.removesuffix(".yaml") for entry in shipped.iterdir() if entry.name.endswith(".yaml"))
-    path = Path(str(shipped / f"{name}.yaml")) if name in known else base / name
-    if not path.is_file():
-        raise StudyError(f"no recipe {name}", where="recipe", fix=f"a file, or one of {', '.join(known)}")
-    values, lines = read_yaml(path)
+@contextmanager
+def at_line(path: Path, lines: Lines) -> Iterator[None]:
+    """Errors that name a key of the study gain the file and the line."""
     try:
-        return Recipe.model_validate(values)
-    except ValidationError as error:
-        raise explain(error, path, lines, Recipe) from error
+        yield
+    except HpcjfError as error:
+        key = tuple(error.where.split("."))
+        if key[0] not in Study.model_fields:
+            raise
+        what = f"{error.where}: {error.what}"
+        raise type(error)(what, where=line_of(path, lines, key), fix=error.fix) from error
 
 
-def resolve_recipe(study: Study, path: Path, lines: Mapping[Key, int]) -> Study:
+def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
+    """Everything but the executor. Raises UserError; may take a minute to train a built-in model once."""
+    study = _resolve_recipe(study, path, lines)
+    with at_line(path, lines):
+        task = study.task.model_copy(update={"path": _data_path(study.task.path, path.parent.absolute())})
+    places = [line_of(path, lines, ("models", index, "path")) for index in range(len(study.models))]
+    folders = [_folder(model, path.parent.absolute(), at) for model, at in zip(study.models, places, strict=True)]
+    for index, model in enumerate(study.models):
+        own = ("models", index, "resources")
+        _check_directives(study, model, line_of(path, lines, own if own in lines else ("cluster",)))
+    _make_builtins(folders)
+    models = tuple(
+        model.model_copy(update={"path": str(folder), "parameters": _parameters(model, folder, at)})
+        for model, folder, at in zip(study.models, folders, places, strict=True)
+    )
+    sizes = [model.parameters or 0 for model in models]
+    if sizes != sorted(sizes):
+        raise StudyError(
+            f"models must go from proxy to target, yet they have {', '.join(f'{s:,}' for s in sizes)} parameters",
+            where=line_of(path, lines, ("models",)),
+            fix="put the smaller one first",
+        )
+    return study.model_copy(update={"models": models, "task": task})
+
+
+def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
     """Recipe and space become plain values, checked against each other and the algorithm."""
+    given = study.algorithm.model_fields_set & set(SEARCHABLE)
     if isinstance(study.recipe, str):
-        recipe = load_recipe(study.recipe, path.parent)
+        recipe = _load_recipe(study.recipe, path, lines)
         values, ranges = dict(recipe.values), recipe.ranges
     else:
         values, ranges = dict(study.recipe), {}
-    space = study.space if study.space is not None else ranges
+        _known_names(("recipe",), values, path, lines)
+    if study.space is None:
+        space = {name: dimension for name, dimension in ranges.items() if name not in given}
+    else:
+        space = study.space
+        _known_names(("space",), space, path, lines)
+        _not_fixed(space, given, path, lines)
     if not space:
-        raise StudyError("space is empty", where=str(path), fix="name at least one hyperparameter to search")
-    _known_names("space", space, path, lines)
-    _known_names("recipe", values, path, lines)
+        raise StudyError(
+            "space is empty",
+            where=line_of(path, lines, ("space",)),
+            fix=f"name at least one hyperparameter to search, of {', '.join(SEARCHABLE)}",
+        )
     for name, dimension in space.items():
-        value = values.setdefault(name, getattr(study.algorithm, name))
-        _inside(name, value, dimension, f"{path}:{lines.get(('space', name), lines.get(('recipe',), 1))}")
+        at = line_of(path, lines, ("space", name) if study.space is not None else ("recipe",))
+        _possible(name, dimension, at)
+        _inside(name, values.setdefault(name, getattr(study.algorithm, name)), dimension, at)
     ordered = {name: space[name] for name in SEARCHABLE if name in space}
     searched = {name: value for name, value in values.items() if name in ordered}
-    fixed = {name: value for name, value in values.items() if name not in ordered}
-    given = study.algorithm.model_fields_set
-    merged = study.algorithm.model_dump() | {name: value for name, value in fixed.items() if name not in given}
+    fixed = {name: value for name, value in values.items() if name not in ordered and name not in given}
+    algorithm = study.algorithm.model_dump() | fixed
     try:
-        algorithm = AlgorithmSection.model_validate(merged)
-        AlgorithmSection.model_validate(merged | searched)
+        AlgorithmSection.model_validate(algorithm | searched)
+        merged = AlgorithmSection.model_validate(algorithm)
     except ValidationError as error:
-        raise explain(error, path, lines, AlgorithmSection) from error
-    return study.model_copy(update={"recipe": searched, "space": ordered, "algorithm": algorithm})
+        below = {key[1:]: line for key, line in lines.items() if key[0] == "recipe" and len(key) > 1}
+        raise explain(error, path, below, AlgorithmSection) from error
+    return study.model_copy(update={"recipe": searched, "space": ordered, "algorithm": merged})
 
 
-def _known_names(section: str, names: Mapping[str, object], path: Path, lines: Mapping[Key, int]) -> None:
+def _load_recipe(name: str, study: Path, lines: Lines) -> Recipe:
+    """``name`` is a shipped recipe or a path beside the study. Raises StudyError."""
+    shipped = importlib.resources.files("hpcjf.configs") / "recipes"
+    known = sorted(entry.name.removesuffix(".yaml") for entry in shipped.iterdir() if entry.name.endswith(".yaml"))
+    path = Path(str(shipped / f"{name}.yaml")) if name in known else study.parent / _expanded(name)
+    if not path.is_file():
+        fix = f"name a file, or one that comes along ({nearest(name, known)})"
+        raise StudyError(f"no recipe {name}", where=line_of(study, lines, ("recipe",)), fix=fix)
+    values, places = read_yaml(path)
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        raise explain(error, path, places, Recipe) from error
+    _known_names(("values",), recipe.values, path, places)
+    _known_names(("ranges",), recipe.ranges, path, places)
+    return recipe
+
+
+def _known_names(section: tuple[str], names: Iterable[str], path: Path, lines: Lines) -> None:
     for name in names:
         if name not in SEARCHABLE:
-            line = lines.get((section, name), lines.get((section,), 1))
             raise StudyError(
-                f"{section}.{name}: the algorithm has no hyperparameter of this name",
-                where=f"{path}:{line}",
-                fix=f"known: {', '.join(SEARCHABLE)}",
+                f"{section[0]}.{name}: the algorithm has no hyperparameter of this name",
+                where=line_of(path, lines, (*section, name)),
+                fix=nearest(name, SEARCHABLE),
             )
 
 
+def _not_fixed(space: Iterable[str], given: Set[str], path: Path, lines: Lines) -> None:
+    for name in space:
+        if name in given:
+            raise StudyError(
+                f"{name} is searched here and fixed under algorithm",
+                where=line_of(path, lines, ("space", name)),
+                fix="keep one of the two",
+            )
+
+
+def _possible(name: str, dimension: Dimension, where: str) -> None:
+    """Every value of the dimension must be one that training takes."""
+    if isinstance(dimension, RealRange) and AlgorithmSection.model_fields[name].annotation is int:
+        raise StudyError(f"space.{name} takes whole numbers only", where=where, fix="write type: integer")
+    values = dimension.choices if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
+    for value in values:
+        try:
+            AlgorithmSection.model_validate({name: value})
+        except ValidationError as error:
+            said = explain(error, Path(), {}, AlgorithmSection)
+            raise StudyError(f"space.{said.what}", where=where, fix=said.fix) from error
+
+
 def _inside(name: str, value: object, dimension: Dimension, where: str) -> None:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(dimension, Categorical):
-        inside = value in dimension.choices
+        inside = any(value == choice and type(value) is type(choice) for choice in dimension.choices)
     else:
-        inside = numeric and dimension.low <= value <= dimension.high  # type: ignore[operator]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        inside = number and dimension.low <= value <= dimension.high  # type: ignore[operator]
     if not inside:
         what = f"space.{name} does not contain the recipe's value {value}"
-        raise StudyError(what, where=where, fix="widen it; the recipe is trial 0")
-    if not isinstance(dimension, Categorical):
-        for end in (dimension.low, dimension.high):
-            _valid_setting(name, end, where)
+        raise StudyError(what, where=where, fix="widen it, or change the recipe, which is trial 0")
 
 
-def _valid_setting(name: str, value: float, where: str) -> None:
+def _expanded(name: str) -> Path:
     try:
-        AlgorithmSection.model_validate({name: value})
-    except ValidationError as error:
-        raise StudyError(f"space.{name}: {value} is impossible: {error.errors()[0]['msg']}", where=where) from error
+        return Path(name).expanduser()
+    except RuntimeError:  # ~nobody-of-that-name
+        return Path(name)
+
+
+def _data_path(name: str | None, base: Path) -> str | None:
+    if name is None:
+        return None
+    path = (base / _expanded(name)).absolute()
+    if not path.exists():
+        raise TaskError(f"no file or folder {path}", where="task.path", fix="name the data, from the study's folder on")
+    return str(path)
+
+
+def _check_directives(study: Study, model: ModelSection, where: str) -> None:
+    """Also where no Slurm is: the file may travel to a cluster."""
+    try:
+        omitted(model.resources.over(study.cluster))
+    except PermanentClusterError as error:
+        raise StudyError(f"model {model.name}: {error.what}", where=where, fix=error.fix) from error
 
 
 def cache_folder() -> Path:
@@ -108,40 +199,23 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HPCJF_CACHE") or Path.home() / ".cache" / "hpcjf").absolute()
 
 
-def resolve_model(model: ModelSection, base: Path) -> ModelSection:
-    """A model with a local folder and its parameter count; downloads a hub id. Raises ModelError."""
-    where = f"models.{model.name}.path"
+def _folder(model: ModelSection, base: Path, where: str) -> Path:
+    """The local folder of a model; downloads a hub id. That of a built-in one may have to be made yet."""
     if model.path.startswith(BUILTIN):
-        folder = _builtin(model.path.removeprefix(BUILTIN), where)
-    elif (base / model.path).is_dir():
-        folder = (base / model.path).absolute()
-    elif model.path.startswith((".", "/", "~")) or model.path.count("/") != 1:
-        raise ModelError(f"no folder {model.path}", where=where, fix="a model folder, a hub id or builtin:tiny-s")
-    else:
-        folder = _download(model, where)
-    parameters = model.parameters or _count_parameters(folder, where)
-    return model.model_copy(update={"path": str(folder), "parameters": parameters})
-
-
-def make_builtins(models: Sequence[ModelSection]) -> None:
-    """Train the built-in models that are not cached yet, side by side; about a minute, once. Raises ModelError."""
-    cache = cache_folder() / "models"
-    names = {model.path.removeprefix(BUILTIN) for model in models if model.path.startswith(BUILTIN)}
-    missing = sorted(name for name in names & set(BUILTINS) if not (cache / name / "config.json").is_file())
-    if missing:
-        print(f"making {' and '.join(missing)} once (about a minute), kept in {cache}", flush=True)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    commands = [[sys.executable, "-m", "hpcjf.training.tiny", name, "--cache", str(cache)] for name in missing]
-    processes = [subprocess.Popen(command, env=environment) for command in commands]
-    for name, process in zip(missing, processes, strict=True):
-        if process.wait() != 0:
-            raise ModelError(f"{name} could not be made", where="models", fix="the reason stands above")
-
-
-def _builtin(name: str, where: str) -> Path:
-    if name not in BUILTINS:
-        raise ModelError(f"no built-in model {name}", where=where, fix=f"one of {', '.join(BUILTINS)}")
-    return cache_folder() / "models" / name
+        name = model.path.removeprefix(BUILTIN)
+        if name not in BUILTINS:
+            raise ModelError(f"no built-in model {name}", where=where, fix=nearest(name, BUILTINS))
+        return cache_folder() / "models" / name
+    folder = (base / _expanded(model.path)).absolute()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            what = f"model {model.name}: {folder} holds no config.json"
+            raise ModelError(what, where=where, fix="name a transformers model folder")
+        return folder
+    if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1:
+        what = f"model {model.name}: no folder {folder}"
+        raise ModelError(what, where=where, fix="name a model folder, a hub id or builtin:tiny-s")
+    return _download(model, where)
 
 
 def _download(model: ModelSection, where: str) -> Path:
@@ -150,48 +224,57 @@ def _download(model: ModelSection, where: str) -> Path:
     try:
         return Path(snapshot_download(model.path, revision=model.revision))
     except Exception as error:  # the hub's errors have no common root
-        first = str(error).strip().splitlines()[0]
-        raise ModelError(
-            f"no folder and no hub model {model.path}: {first}", where=where, fix="check the path, or the network"
-        ) from error
+        said = [*str(error).strip().splitlines(), type(error).__name__][0]
+        what = f"model {model.name}: no folder and no hub model {model.path}: {said}"
+        raise ModelError(what, where=where, fix="check the path, or the network") from error
 
 
-def _count_parameters(folder: Path, where: str) -> int:
-    """From the safetensors headers, without loading a weight."""
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} holds no config.json", where=where, fix="point at a transformers model folder")
-    count = 0
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                size = 1
-                for extent in tensor["shape"]:
-                    size *= extent
-                count += size
+def _make_builtins(folders: Sequence[Path]) -> None:
+    """Train the built-in models that are not cached yet, side by side; about a minute, once. Raises ModelError."""
+    cache = cache_folder() / "models"
+    missing = sorted({f.name for f in folders if f.parent == cache and not (f / "config.json").is_file()})
+    if missing:
+        print(f"making {' and '.join(missing)} once (about a minute), kept in {cache}", flush=True)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    commands = [[sys.executable, "-m", "hpcjf.training.tiny", name, "--cache", str(cache)] for name in missing]
+    processes = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for command in commands]
+    said = [process.communicate()[1].strip().splitlines() for process in processes]
+    for name, process, lines in zip(missing, processes, said, strict=True):
+        if process.returncode != 0:
+            what = f"{name} could not be made: {lines[-1] if lines else 'no reason was given'}"
+            raise ModelError(what, where=str(cache), fix="set HPCJF_CACHE to a folder that you can write")
+
+
+def _parameters(model: ModelSection, folder: Path, where: str) -> int:
+    """As the study says, or from the safetensors headers, without loading a weight."""
+    if model.parameters is not None:
+        return model.parameters
+    count = sum(_count(file, where) for file in sorted(folder.glob("*.safetensors")))
     if not count:
-        raise ModelError(f"{folder} holds no *.safetensors", where=where, fix="convert it, or set parameters")
+        what = f"model {model.name}: {folder} holds no *.safetensors"
+        raise ModelError(what, where=where, fix="convert its weights, or set parameters")
     return count
 
 
-def resolve_study(study: Study, path: Path, lines: Mapping[Key, int]) -> Study:
-    """Everything but the executor. Raises UserError; may take a minute to train a built-in model once."""
-    study = resolve_recipe(study, path, lines)
-    base = path.parent.absolute()
-    make_builtins(study.models)
-    models = tuple(resolve_model(model, base) for model in study.models)
-    sizes = [model.parameters or 0 for model in models]
-    if sizes != sorted(sizes):
-        raise StudyError(
-            f"models must go from proxy to target, yet their sizes are {', '.join(f'{s:,}' for s in sizes)} parameters",
-            where=f"{path}:{lines.get(('models',), 1)}",
-        )
-    task = study.task
-    if task.path is not None:
-        data = (base / Path(task.path).expanduser()).absolute()
-        if not data.exists():
-            where = f"{path}:{lines.get(('task', 'path'), 1)}"
-            raise TaskError(f"no file or folder {data}", where=where, fix="mend task.path")
-        task = task.model_copy(update={"path": str(data)})
-    return study.model_copy(update={"models": models, "task": task})
+def _count(file: Path, where: str) -> int:
+    """Numbers in one safetensors file: 8 bytes with the header's length, a JSON header, the data."""
+    again = "copy or download it again"
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > _LARGEST_HEADER:
+                raise ModelError(f"{file} is no safetensors file", where=where, fix=again)
+            tensors = json.loads(stream.read(length).decode())
+            shapes = [tensor["shape"] for name, tensor in tensors.items() if name != "__metadata__"]
+            ends = [tensor["data_offsets"][1] for name, tensor in tensors.items() if name != "__metadata__"]
+            if 8 + length + max(ends, default=0) > os.fstat(stream.fileno()).st_size:
+                raise ModelError(f"{file} is cut short", where=where, fix=again)
+            return sum(math.prod(shape) for shape in shapes)
+    except OSError as error:
+        raise ModelError(f"{file}: {error.strerror}", where=where, fix="mend its permissions") from error
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{file} has a damaged header", where=where, fix=again) from error
+
+
+_LARGEST_HEADER = 100_000_000
+"""Bytes; the format's own limit."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from hpcjf.controller.loop import Controller
-from hpcjf.controller.start import state_of
-from hpcjf.controller.watch import TraceWatch
+from hpcjf.controller.history import state_of
 from hpcjf.core.lifecycle import Attempt, Phase, StudyState
 from hpcjf.errors import UserError
 from hpcjf.screen import Look, PlainLines, Sight, overview, short
@@ -22,6 +22,10 @@ from hpcjf.store.frozen import load_frozen
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.locks import Lock, start_token
 from hpcjf.study import Study
+
+if TYPE_CHECKING:
+    from hpcjf.controller.loop import Controller
+    from hpcjf.controller.watch import TraceWatch
 
 REFRESH = 2.0
 """Seconds between two looks of ``status --watch``."""
@@ -71,7 +75,8 @@ def explain_trial(root: Path, number: int) -> None:
     """Why a trial was chosen, in figures."""
     state, _ = state_of(RunLayout(root))
     if number not in state.trials:
-        raise UserError(f"no trial {number}", where=str(root), fix=f"0 to {len(state.trials) - 1}")
+        known = f"name one of 0 to {len(state.trials) - 1}" if state.trials else "none has been chosen yet; look later"
+        raise UserError(f"no trial {number}", where=str(root), fix=known)
     trial = state.trials[number].trial
     print(f"trial {number}: {trial.fidelity.model}, {trial.fidelity.steps} steps, {short(trial.config)}")
     for name, value in trial.why.items():
@@ -79,11 +84,15 @@ def explain_trial(root: Path, number: int) -> None:
 
 
 def _reader(layout: RunLayout, study: Study) -> Look:
-    watch = TraceWatch(layout, study.stopping)
+    @functools.cache
+    def watch() -> TraceWatch:
+        from hpcjf.controller.watch import TraceWatch  # numpy and h5py: only where a live attempt is looked at
+
+        return TraceWatch(layout, study.stopping)
 
     def look(attempt: Attempt) -> Sight | None:
-        watch.read(attempt)
-        return _look(watch)(attempt)
+        watch().read(attempt)
+        return _look(watch())(attempt)
 
     return look
 

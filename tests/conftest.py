@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import subprocess
@@ -113,3 +114,21 @@ def write_study(models: Path, tmp_path: Path) -> WriteStudy:
         return file
 
     return write
+
+
+@pytest.fixture
+def fake_model(tmp_path: Path) -> Callable[[str, int], Path]:
+    """Makes a folder that passes for a model of so many parameters: a config, and weights that are a hole."""
+
+    def make(name: str, parameters: int) -> Path:
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        tensor = {"dtype": "F32", "shape": [parameters // 10, 10], "data_offsets": [0, 4 * parameters]}
+        header = json.dumps({"__metadata__": {"format": "pt"}, "weight": tensor}).encode()
+        with (folder / "model.safetensors").open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + 4 * parameters)
+        return folder
+
+    return make

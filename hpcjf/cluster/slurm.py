@@ -57,7 +57,7 @@ class SlurmCluster:
         self._user = str(os.getuid())
 
     def submit(self, request: JobRequest) -> str:
-        _check_folder(request.folder)
+        check_folder(request.folder)
         write_call(request.folder, request.entry, request.argument)
         return _Executor(request, self._timeout).submit_call()
 
@@ -135,7 +135,8 @@ def _merged(queued: JobStatus | None, accounted: JobStatus | None, now: float) -
     return queued
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raises PermanentClusterError on a path that a batch script cannot name."""
     # sbatch and submitit expand %j and the like in paths; the rest cannot stand in a directive
     if re.search(r"[%\\`\"'$\x00-\x1f\x7f]", str(folder)):
         raise PermanentClusterError(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from hpcjf.cluster.base import Cluster
 from hpcjf.controller.answer import Answer, ask_process
 from hpcjf.controller.loop import Controller, stop_request
-from hpcjf.core.lifecycle import Phase, StudyState, replay
+from hpcjf.core.lifecycle import Phase, replay
 from hpcjf.errors import StudyError
 from hpcjf.store.frozen import freeze_study, load_frozen
 from hpcjf.store.journal import JournalWriter, read_journal
@@ -28,6 +28,8 @@ _ADJUSTABLE = ("search", "cluster", "checkpoints", "stopping")
 
 def _same_study(layout: RunLayout, study: Study) -> None:
     old, new = load_frozen(layout).model_dump(mode="json"), study.model_dump(mode="json")
+    for model in (*old["models"], *new["models"]):
+        del model["resources"]  # as the cluster section: a limit that was too small may be raised
     if old["search"]["method"] != new["search"]["method"]:
         raise StudyError("search.method differs from the run's", where=str(layout.root), fix="name another --run-dir")
     differing = [key for key in old if old[key] != new[key] and key not in _ADJUSTABLE]
@@ -115,9 +117,3 @@ def _wait(seconds: float, condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(min(0.2, left))
     return True
-
-
-def state_of(layout: RunLayout) -> tuple[StudyState, list[str]]:
-    """What the journal says, for readers, and its problems."""
-    events, problems = read_journal(layout.journal)
-    return replay(events), problems

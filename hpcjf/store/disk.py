@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hpcjf.errors import DiskFullError, HpcjfError, StoreError
+from hpcjf.errors import DiskFullError, HpcjfError, NotPermittedError, StoreError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space, quota, or the shell's file size limit: the same fault with the same way out."""
+_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @contextmanager
 def disk_errors(path: Path, *, keep: tuple[type[OSError], ...] = ()) -> Iterator[None]:
-    """Turn an ``OSError`` about ``path`` into DiskFullError or StoreError; those in ``keep`` pass through."""
+    """Turn an ``OSError`` about ``path`` into the StoreError it means; those in ``keep`` pass through."""
     try:
         yield
     except HpcjfError:
@@ -30,7 +31,11 @@ def disk_errors(path: Path, *, keep: tuple[type[OSError], ...] = ()) -> Iterator
                 where=str(path),
                 fix="free space or raise the quota; old files are intact",
             ) from error
-        raise StoreError(error.strerror or str(error), where=str(path)) from error
+        what = error.strerror or str(error)
+        if error.errno in _REFUSED:
+            fix = "name a folder of yours, or mend its permissions"
+            raise NotPermittedError(what, where=str(path), fix=fix) from error
+        raise StoreError(what, where=str(path)) from error
 
 
 def fsync_tree(folder: Path) -> None:
