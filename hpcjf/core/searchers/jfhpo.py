@@ -25,8 +25,8 @@ Array = NDArray[np.float64]
 
 _RANDOM, _TOP, _NEIGHBOURS = 300, 5, 12
 """New configurations per ask: random ones, and neighbours of the best ones."""
-_PROBE_SHARE = 0.25
-"""Least share of the trials after the initial design that run on the target."""
+_PROBE_SHARE = 0.4
+"""Least share of the trials after the initial design that try a configuration of another model on the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Candidates:
     resumed: list[int]
 
     def probes(self, target: str, known: Collection[str]) -> NDArray[np.bool_]:
-        """Those that try a known configuration on the target."""
+        """Those that try a configuration known from another model on the target."""
         pairs = zip(self.configs, self.fidelities, strict=True)
         return np.array([fidelity.model == target and config_id(config) in known for config, fidelity in pairs])
 
@@ -101,7 +101,7 @@ class JfhpoSearcher:
         improvement = expected_improvement(joint.mean, sigma, self._incumbent(beliefs, score))
         improvement *= beliefs.feasible(candidates.configs, candidates.fidelities)
         cost = self._cost(beliefs, candidates)
-        probe = self._probe_due(pending) & candidates.probes(self.problem.target, {config_id(c) for c in self._known()})
+        probe = self._probe_due(pending) & candidates.probes(self.problem.target, self._untried())
         eligible = np.where(probe, improvement, -1.0) if probe.any() else improvement
         chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
         resumed = candidates.resumed[chosen]
@@ -116,10 +116,12 @@ class JfhpoSearcher:
         return Proposal(candidates.configs[chosen], candidates.fidelities[chosen], why)
 
     def _probe_due(self, pending: Sequence[Pending]) -> bool:
-        """Whether too few trials after the initial design ran on the target to tell how far the proxy is to be trusted."""
-        models = [o.fidelity.model for o, _ in self.history.scored] + [p.fidelity.model for p in pending]
-        since_design = len(models) - 1 - len(self._design)
-        return models.count(self.problem.target) < _PROBE_SHARE * since_design
+        """Whether too few configurations ran on the target and on another model to tell what the proxy is worth."""
+        runs = [(o.config_id, o.fidelity.model) for o, _ in self.history.scored]
+        runs += [(p.config_id, p.fidelity.model) for p in pending]
+        target = {identity for identity, model in runs if model == self.problem.target}
+        shared = target & {identity for identity, model in runs if model != self.problem.target}
+        return len(self.problem.models) > 1 and len(shared) < _PROBE_SHARE * (len(runs) - 1 - len(self._design))
 
     def _thrift(self, pending: Sequence[Pending]) -> float:
         """Exponent of the cost: 1, and fading to 0 over the last third of ``max_trials``, when trials run out first."""
@@ -141,6 +143,11 @@ class JfhpoSearcher:
             observations, values = zip(*self.history.scored, strict=True)
             self._fitted = Beliefs(inputs, observations, values, self.history.broken)
         return self._fitted
+
+    def _untried(self) -> set[str]:
+        """Configurations that have a score, but none on the target."""
+        tried = {o.config_id for o, _ in self.history.scored if o.fidelity.model == self.problem.target}
+        return {o.config_id for o, _ in self.history.scored} - tried
 
     def _known(self) -> list[Config]:
         return list({o.config_id: o.config for o, _ in self.history.scored}.values())

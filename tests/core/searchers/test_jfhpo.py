@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcjf.core.identity import config_id
+from hpcjf.core.searchers import make_searcher
+from hpcjf.types import Cause, Fidelity, Observation, Proposal
+
+FULL = Fidelity("m", 90)
+PROXY = Fidelity("xs", 10)
+
+
+def begin(synthetic: Any, of: Any) -> tuple[Any, list[Proposal]]:
+    """A searcher that knows its whole initial design, and the design."""
+    searcher, asked = make_searcher("jfhpo", of), []
+    for number in range(1 + of.initial):
+        asked.append(searcher.ask(number, []))
+        searcher.tell(synthetic.observe(number, asked[-1], synthetic.true_score(asked[-1].config, PROXY)))
+    return searcher, asked
+
+
+def test_the_study_starts_with_the_recipe_and_a_design_on_the_cheapest_fidelity(synthetic: Any) -> None:
+    _, asked = begin(synthetic, synthetic.problem())
+    assert [p.why["reason"] for p in asked] == ["recipe", *["initial design"] * 4]
+    assert {p.fidelity for p in asked} == {PROXY}
+    rates = sorted(np.log10(p.config["learning_rate"]) for p in asked[1:])
+    assert min(np.diff(rates)) > 0.2
+
+
+def test_a_slot_is_filled_although_nothing_is_observed_yet(synthetic: Any) -> None:
+    searcher, pending = make_searcher("jfhpo", synthetic.problem()), []
+    for number in range(9):
+        pending.append(synthetic.pend(searcher.ask(number, pending)))
+    assert {p.fidelity for p in pending} == {PROXY}
+    assert len({p.config_id for p in pending}) == 9
+
+
+def test_a_proposal_says_what_led_to_it(synthetic: Any) -> None:
+    searcher, _ = begin(synthetic, synthetic.problem())
+    why = searcher.ask(5, []).why
+    assert why["expected_improvement"] > 0
+    assert why["marginal_cost_s"] > 10
+    assert 0 < why["target_mean"] < 1
+    assert why["target_std"] > 0
+    assert all(type(value) in (float, int, str) for value in why.values())
+
+
+def test_trials_in_flight_change_the_next_proposal(synthetic: Any) -> None:
+    searcher, _ = begin(synthetic, synthetic.problem())
+    first = searcher.ask(5, [])
+    second = searcher.ask(5, [synthetic.pend(first)])
+    assert (second.config, second.fidelity.model) != (first.config, first.fidelity.model)
+
+
+@pytest.mark.parametrize("cause", [Cause.STOPPED_KL, Cause.STOPPED_REWARD])
+def test_a_stopped_configuration_stays_off_its_model_and_counts_as_seen(cause: Cause, synthetic: Any) -> None:
+    of = synthetic.problem(max_trials=None)
+    searcher, asked = begin(synthetic, of)
+    best = max(asked, key=lambda p: synthetic.true_score(p.config, PROXY))
+    stopped = Proposal(best.config, Fidelity("xs", 27), {"resumed_from": 10})
+    searcher.tell(synthetic.observe(5, stopped, 0.6, cause))
+    assert searcher.describe()["observations"] == 6
+    for number in range(6, 14):
+        proposal = searcher.ask(number, [])
+        assert (proposal.config, proposal.fidelity.model) != (best.config, "xs")
+        searcher.tell(synthetic.observe(number, proposal, 0.3))
+
+
+def test_a_configuration_that_failed_on_the_target_is_not_recommended(synthetic: Any) -> None:
+    searcher, asked = begin(synthetic, synthetic.problem())
+    favourite = searcher.best()
+    searcher.tell(synthetic.observe(5, Proposal(favourite, FULL), None, Cause.OUT_OF_MEMORY))
+    assert searcher.best() != favourite
+    assert searcher.best() in [p.config for p in asked]
+
+
+def test_a_study_whose_every_trial_failed_goes_on_with_new_points(synthetic: Any) -> None:
+    of = synthetic.problem()
+    searcher, seen = make_searcher("jfhpo", of), set()
+    for number in range(10):
+        proposal = searcher.ask(number, [])
+        seen.add(config_id(proposal.config))
+        searcher.tell(synthetic.observe(number, proposal, None, Cause.DIVERGED))
+    assert len(seen) == 10
+    assert searcher.best() == of.recipe
+
+
+def test_an_interrupted_trial_resumes_from_its_checkpoint_not_from_its_last_step(synthetic: Any) -> None:
+    searcher, asked = begin(synthetic, synthetic.problem(max_trials=None))
+    for p in asked:
+        half = Proposal(p.config, Fidelity("xs", 37), {"resumed_from": 10})
+        searcher.tell(synthetic.observe(5 + asked.index(p), half, 0.5, Cause.CANCELLED_BY_OTHER))
+    history = searcher.history
+    assert history.steps(config_id(asked[0].config), "xs") == 30
+    assert not history.open(config_id(asked[0].config), Fidelity("xs", 30))
+    assert history.open(config_id(asked[0].config), Fidelity("xs", 90))
+
+
+def test_a_full_target_score_outweighs_what_the_proxy_promised(synthetic: Any) -> None:
+    searcher, asked = begin(synthetic, synthetic.problem())
+    scores = dict(zip((config_id(p.config) for p in asked), (0.5, 0.3, 0.3, 0.3, 0.3), strict=True))
+    liar, honest = asked[0], asked[1]
+    for number, p in enumerate((liar, honest), 5):
+        searcher.tell(synthetic.observe(number, Proposal(p.config, FULL), 0.05 if p is liar else 0.6))
+    assert scores[config_id(liar.config)] > scores[config_id(honest.config)]
+    assert searcher.best() == honest.config
+
+
+@pytest.fixture(scope="module")
+def seeds() -> range:
+    return range(3)
+
+
+@pytest.fixture(scope="module")
+def studies(seeds: range) -> dict[int, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+class TestSimulatedStudy:
+    @pytest.fixture
+    def study(self, seed: int, studies: dict[int, Any], synthetic: Any) -> Any:
+        if seed not in studies:
+            studies[seed] = synthetic.simulate(synthetic.problem(seed=seed))
+        return studies[seed]
+
+    def test_it_spends_its_trials_and_no_more(self, study: Any) -> None:
+        assert len(study.proposals) == len(study.observations) == 16
+
+    def test_it_promotes_and_pays_for_the_missing_steps_only(self, study: Any) -> None:
+        promoted = [p for p in study.proposals if p.why.get("resumed_from", 0)]
+        assert promoted
+        for p in promoted:
+            done = max(
+                o.fidelity.steps
+                for o in study.observations
+                if (o.config_id, o.fidelity.model) == (config_id(p.config), p.fidelity.model)
+                and o.fidelity.steps < p.fidelity.steps
+            )
+            assert p.why["resumed_from"] == done
+
+    def test_it_never_repeats_itself(self, study: Any) -> None:
+        reached: dict[tuple[str, str], int] = {}
+        for p in study.proposals:
+            key = (config_id(p.config), p.fidelity.model)
+            assert p.fidelity.steps > reached.get(key, 0)
+            reached[key] = p.fidelity.steps
+
+    def test_it_tries_known_configurations_on_the_target_before_the_end(self, study: Any) -> None:
+        models = [p.fidelity.model for p in study.proposals]
+        assert "m" in models[:11]
+        assert models[-5:].count("m") >= 3
+        assert any(p.fidelity == FULL for p in study.proposals)
+        on = {model: {o.config_id for o in study.observations if o.fidelity.model == model} for model in ("xs", "m")}
+        assert on["xs"] & on["m"], "the transfer check needs configurations seen on both"
+
+    def test_its_recommendation_was_observed_and_beats_the_recipe(self, study: Any, synthetic: Any) -> None:
+        assert study.searcher.best() in [o.config for o in study.observations]
+        assert study.recommended > synthetic.true_score(synthetic.problem().recipe, FULL) + 0.05
+
+    def test_the_same_seed_gives_the_same_study(self, study: Any, seed: int, synthetic: Any) -> None:
+        if seed == 0:
+            assert synthetic.simulate(synthetic.problem(seed=0)).proposals == study.proposals
+
+
+def test_minimising_the_negated_score_is_the_same_study(synthetic: Any) -> None:
+    up = synthetic.simulate(synthetic.problem(max_trials=9))
+    down = synthetic.simulate(synthetic.problem(max_trials=9, direction="minimize"))
+    assert [(p.config, p.fidelity) for p in up.proposals] == [(p.config, p.fidelity) for p in down.proposals]
+    assert up.proposals[-1].why["target_mean"] == pytest.approx(-down.proposals[-1].why["target_mean"])
+    assert up.searcher.best() == down.searcher.best()
+
+
+def test_it_costs_far_less_than_random_search_of_as_many_trials(synthetic: Any) -> None:
+    def seconds(observations: list[Observation]) -> float:
+        return sum(
+            (o.fidelity.steps - o.start_step) * synthetic.seconds_per_step(o.config, o.fidelity.model)
+            for o in observations
+        )
+
+    joint = synthetic.simulate(synthetic.problem(seed=5))
+    plain = synthetic.simulate(synthetic.problem(seed=5), "random")
+    assert seconds(joint.observations) < 0.5 * seconds(plain.observations)
+
+
+def test_one_model_and_one_budget_make_an_ordinary_search(synthetic: Any) -> None:
+    of = synthetic.problem()
+    study = synthetic.simulate(synthetic.problem(models=of.models[1:], rungs=(90,), max_trials=10))
+    assert {p.fidelity for p in study.proposals} == {FULL}
+    assert len({config_id(p.config) for p in study.proposals}) == 10
+
+
+def test_a_study_bounded_by_hours_keeps_probing_the_target(synthetic: Any) -> None:
+    searcher, _ = begin(synthetic, synthetic.problem(max_trials=None))
+    models = []
+    for number in range(5, 17):
+        proposal = searcher.ask(number, [])
+        models.append(proposal.fidelity.model)
+        searcher.tell(synthetic.observe(number, proposal, synthetic.true_score(proposal.config, proposal.fidelity)))
+    assert models.count("m") >= 3
+
+
+def test_the_global_random_state_is_neither_read_nor_moved(synthetic: Any) -> None:
+    np.random.seed(3)
+    before = np.random.get_state()[1].tolist(), random.getstate()
+    searcher, _ = begin(synthetic, synthetic.problem())
+    searcher.ask(5, [])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == before
