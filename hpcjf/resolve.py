@@ -212,7 +212,8 @@ def _folder(model: ModelSection, base: Path, where: str) -> Path:
             what = f"model {model.name}: {folder} holds no config.json"
             raise ModelError(what, where=where, fix="name a transformers model folder")
         return folder
-    if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1:
+    # models/absent is a path where models/ is a folder, and else an id of the hub
+    if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1 or folder.parent.is_dir():
         what = f"model {model.name}: no folder {folder}"
         raise ModelError(what, where=where, fix="name a model folder, a hub id or builtin:tiny-s")
     return _download(model, where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from rich.console import Console, Group, RenderableType
@@ -120,13 +121,17 @@ class PlainLines:
     """One line per change, for pipes and logs."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._seen = console, 0
+        self._console = console
+        self._seen: Counter[str] = Counter()
 
     def show(self, state: StudyState) -> None:
-        lines = list(changes(state))
-        for line in lines[self._seen :]:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-        self._seen = len(lines)
+        found: Counter[str] = Counter()
+        for line in changes(state):
+            found[line] += 1
+            # not by position: where clocks differ, a new line may stand before an old one
+            if found[line] > self._seen[line]:
+                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._seen = found
 
 
 def changes(state: StudyState) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,18 @@ def test_files_that_cannot_be_read(file: Path) -> None:
         read_study(file)
     with pytest.raises(StudyError, match=r"cannot be read: embedded null byte; name a study file"):
         read_study(Path("a\0b"))
+
+
+def test_a_file_of_another_user(file: Path) -> None:
+    file.write_text(MODELS)
+    file.chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        with pytest.raises(StudyError, match=r"cannot be read: Permission denied; name a file that you can read"):
+            read_study(file)
+    finally:
+        os.seteuid(user)
 
 
 @pytest.mark.parametrize("content", [b"\x80\x81\x82", b"\x7fELF\x02\x01\x01\x00\xff\xfe", b"PK\x03\x04\x00\x00"])
