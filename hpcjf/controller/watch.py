@@ -47,8 +47,11 @@ class TraceWatch:
         return known
 
     def verdict(self, trial: Trial, attempt: Attempt) -> StopDecision | None:
-        """Whether the rule stops the attempt. Final runs are never stopped: the comparison needs them whole."""
-        rows = self.read(attempt)
+        """Whether the rule stops the attempt, by the rows that ``read`` has brought so far.
+
+        Final runs are never stopped: the comparison needs them whole.
+        """
+        rows = self._rows.get(attempt.name)
         if rows is None or attempt.stop or trial.purpose is not Purpose.SEARCH:
             return None
         return decide(rows, self._stopping)
