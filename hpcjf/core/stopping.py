@@ -136,7 +136,8 @@ def _start(reward: Floats, span: int) -> Floats:
 def _growth(series: Floats) -> Floats:
     """``(x_t − x_{t−1}) / x_{t−1}``, and 0, which never offends, where that is undefined (first step, zero)."""
     growth = np.zeros(len(series))
-    np.divide(np.diff(series), series[:-1], out=growth[1:], where=series[:-1] != 0)
+    with np.errstate(over="ignore"):  # from a denormal number on: infinite growth
+        np.divide(np.diff(series), series[:-1], out=growth[1:], where=series[:-1] != 0)
     return growth
 
 

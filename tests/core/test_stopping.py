@@ -57,7 +57,8 @@ class TestPaper:
         assert decide(trace([0.0] * 20, 0.3), PAPER) is None
 
     def test_a_zero_denominator_breaks_the_row(self) -> None:
-        assert decide(trace([0.1, 0.2, 0.4, 0.0, 0.1, 0.2, 0.4, 0.8], 0.3), PAPER) is None
+        assert decide(trace([0.1, 0.0, 0.1, 0.2, 0.4, 0.8, 1.6], 0.3), PAPER) is None
+        assert decide(trace([0.1, 0.01, 0.1, 0.2, 0.4, 0.8, 1.6], 0.3), PAPER) is not None
 
     def test_its_known_weakness_a_healthy_run_with_a_tiny_kl_is_stopped(self) -> None:
         assert decide(trace(np.geomspace(0.005, 0.02, 9), 0.3), PAPER) is not None
@@ -166,6 +167,15 @@ class TestRobustSpares:
     def test_everything_before_the_warm_up_ends(self) -> None:
         patient = ROBUST.model_copy(update={"warmup_steps": 100})
         assert decide(trace([0.0, *[4.4] * 59], collapse(0)), patient) is None
+
+    def test_a_kl_that_leaves_zero_fast_while_training_warms_up(self) -> None:
+        kl = 0.002 * np.minimum(np.arange(40), 12) ** 2
+        assert decide(trace(kl, 0.3), ROBUST) is None
+        assert decide(trace(kl, 0.3), ROBUST.model_copy(update={"warmup_steps": 0})) is not None
+
+    def test_a_setback_that_keeps_most_of_the_gains(self) -> None:
+        reward = np.r_[np.linspace(0.2, 0.6, 30), np.linspace(0.6, 0.45, 5), np.full(20, 0.45)]
+        assert decide(trace(STEADY, reward), ROBUST) is None
 
     def test_constant_series(self) -> None:
         assert decide(trace(np.zeros(50), np.full(50, 0.5)), ROBUST) is None

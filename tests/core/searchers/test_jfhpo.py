@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,34 @@ def test_trials_in_flight_change_the_next_proposal(synthetic: Any) -> None:
     assert (second.config, second.fidelity.model) != (first.config, first.fidelity.model)
 
 
+def alone(synthetic: Any) -> Any:
+    """A problem of one model, so that no target probe narrows the choice."""
+    return synthetic.problem(models=synthetic.problem().models[:1], max_trials=None)
+
+
+def near(of: Any, config: Any, n: int) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [of.space.perturb(config, rng, 0.01) for _ in range(n)]
+
+
+def test_a_neighbour_in_flight_is_a_reason_to_look_elsewhere(synthetic: Any) -> None:
+    of = alone(synthetic)
+    searcher, _ = begin(synthetic, of)
+    first = searcher.ask(5, [])
+    pending = [synthetic.pend(Proposal(config, first.fidelity)) for config in near(of, first.config, 3)]
+    assert searcher.ask(5, pending).config != first.config
+
+
+def test_neighbours_that_diverged_are_a_reason_to_look_elsewhere(synthetic: Any) -> None:
+    of = alone(synthetic)
+    searcher, _ = begin(synthetic, of)
+    first = searcher.ask(5, [])
+    for config in near(of, first.config, 8):
+        diverged = synthetic.observe(4, Proposal(config, first.fidelity), None, Cause.DIVERGED)
+        searcher.tell(replace(diverged, seconds=0.0))
+    assert searcher.ask(5, []).config != first.config
+
+
 @pytest.mark.parametrize("cause", [Cause.STOPPED_KL, Cause.STOPPED_REWARD])
 def test_a_stopped_configuration_stays_off_its_model_and_counts_as_seen(cause: Cause, synthetic: Any) -> None:
     of = synthetic.problem(max_trials=None)
@@ -64,6 +93,8 @@ def test_a_stopped_configuration_stays_off_its_model_and_counts_as_seen(cause: C
     stopped = Proposal(best.config, Fidelity("xs", 27), {"resumed_from": 10})
     searcher.tell(synthetic.observe(5, stopped, 0.6, cause))
     assert searcher.describe()["observations"] == 6
+    assert not searcher.history.open(config_id(best.config), Fidelity("xs", 90))
+    assert searcher.history.open(config_id(best.config), FULL)
     for number in range(6, 14):
         proposal = searcher.ask(number, [])
         assert (proposal.config, proposal.fidelity.model) != (best.config, "xs")
