@@ -168,11 +168,12 @@ def status(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """For one look: garbage collections while modules load are a seventh of its CPU time."""
+    """For one look: garbage collections while modules load and at exit are a fifth of its CPU time."""
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         gc.enable()
 
 
