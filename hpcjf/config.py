@@ -64,7 +64,7 @@ _MENDS = {
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise StudyError("no such file", where=str(path), fix="hpcjf init DIR writes one") from error
     except UnicodeDecodeError as error:

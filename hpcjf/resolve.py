@@ -113,7 +113,7 @@ def _load_recipe(name: str, study: Path, lines: Lines) -> Recipe:
     shipped = importlib.resources.files("hpcjf.configs") / "recipes"
     known = sorted(entry.name.removesuffix(".yaml") for entry in shipped.iterdir() if entry.name.endswith(".yaml"))
     path = Path(str(shipped / f"{name}.yaml")) if name in known else study.parent / _expanded(name)
-    if not path.is_file():
+    if not os.path.isfile(path):
         fix = f"name a file, or one that comes along ({nearest(name, known)})"
         raise StudyError(f"no recipe {name}", where=line_of(study, lines, ("recipe",)), fix=fix)
     values, places = read_yaml(path)
@@ -181,7 +181,7 @@ def _data_path(name: str | None, base: Path) -> str | None:
     if name is None:
         return None
     path = (base / _expanded(name)).absolute()
-    if not path.exists():
+    if not os.path.exists(path):
         raise TaskError(f"no file or folder {path}", where="task.path", fix="name the data, from the study's folder on")
     return str(path)
 
@@ -207,13 +207,13 @@ def _folder(model: ModelSection, base: Path, where: str) -> Path:
             raise ModelError(f"no built-in model {name}", where=where, fix=nearest(name, BUILTINS))
         return cache_folder() / "models" / name
     folder = (base / _expanded(model.path)).absolute()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
+    if os.path.isdir(folder):
+        if not os.path.isfile(folder / "config.json"):
             what = f"model {model.name}: {folder} holds no config.json"
             raise ModelError(what, where=where, fix="name a transformers model folder")
         return folder
     # models/absent is a path where models/ is a folder, and else an id of the hub
-    if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1 or folder.parent.is_dir():
+    if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1 or os.path.isdir(folder.parent):
         what = f"model {model.name}: no folder {folder}"
         raise ModelError(what, where=where, fix="name a model folder, a hub id or builtin:tiny-s")
     return _download(model, where)

@@ -534,6 +534,16 @@ class TestPermission:
         assert tree(locked) == before
 
 
+def test_a_run_that_may_not_be_read_is_no_usage_error(begun: Path, stranger: list[str]) -> None:
+    begun.chmod(0)
+    try:
+        result = script("status", begun, prefix=stranger)
+    finally:
+        begun.chmod(0o700)
+    assert "Usage" not in result.err
+    assert result.err.count("\n") <= 1
+
+
 def can_mount() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False)

@@ -127,6 +127,7 @@ class TestRecipe:
             "study.yaml:6: no recipe tiny_arithmetics; name a file, or one that comes along (did you mean"
         )
         assert "no recipe absent.yaml; name a file" in refused(resolve, StudyError, tmp_path, recipe="absent.yaml")
+        assert "no recipe xxx" in refused(resolve, StudyError, tmp_path, recipe="x" * 300)
         assert "no recipe a\0b" in refused(resolve, StudyError, tmp_path, recipe="a\0b")
         assert "no recipe ~nobody-here/x" in refused(resolve, StudyError, tmp_path, recipe="~nobody-here/x")
 
@@ -266,6 +267,7 @@ class TestModel:
             ("~nobody-here/model", "study.yaml:3: model s: no folder ~nobody-here/model; name"),
             ("a/b/c", "study.yaml:3: model s: no folder a/b/c; name"),
             ("absent", "study.yaml:3: model s: no folder absent; name"),
+            ("x" * 300, "study.yaml:3: model s: no folder xxx"),
             ("a\0b", "study.yaml:3: model s: no folder a"),
             (
                 "nobody-here/absent-model",
@@ -340,7 +342,7 @@ class TestTask:
         (tmp_path / "rows").mkdir()
         assert resolve(task={"names": ["mlperf"], "path": "rows"}).task.path == str(tmp_path / "rows")
 
-    @pytest.mark.parametrize("path", ["absent", "/absent", "~nobody-here/rows", "a\0b"])
+    @pytest.mark.parametrize("path", ["absent", "/absent", "~nobody-here/rows", "a\0b", "x" * 300])
     def test_data_that_is_not_there(self, resolve: Resolve, tmp_path: Path, path: str) -> None:
         said = refused(resolve, TaskError, tmp_path, task={"names": ["mlperf"], "path": path})
         assert said.startswith(f"study.yaml:10: task.path: no file or folder {path}; name the data")
