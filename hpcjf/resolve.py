@@ -172,7 +172,7 @@ def _inside(name: str, value: object, dimension: Dimension, where: str) -> None:
 
 def _expanded(name: str) -> Path:
     try:
-        return Path(name).expanduser()
+        return Path(os.path.expandvars(name)).expanduser()
     except RuntimeError:  # ~nobody-of-that-name
         return Path(name)
 
@@ -213,7 +213,7 @@ def _folder(model: ModelSection, base: Path, where: str) -> Path:
             raise ModelError(what, where=where, fix="name a transformers model folder")
         return folder
     # models/absent is a path where models/ is a folder, and else an id of the hub
-    if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1 or os.path.isdir(folder.parent):
+    if model.path.startswith((".", "/", "~", "$")) or model.path.count("/") != 1 or os.path.isdir(folder.parent):
         what = f"model {model.name}: no folder {folder}"
         raise ModelError(what, where=where, fix="name a model folder, a hub id or builtin:tiny-s")
     return _download(model, where)

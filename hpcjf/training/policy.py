@@ -114,24 +114,33 @@ def load_policy(model: ModelSection, path: Path, *, seed: int = 0) -> Policy:
     return policy
 
 
+def load_tokenizer(model: ModelSection, path: Path) -> Any:
+    """The tokenizer alone, padding on the left. Raises ModelError."""
+    from transformers import AutoTokenizer
+
+    return _loaded(AutoTokenizer, model, path, padding_side="left")
+
+
 def _read(model: ModelSection, path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # would fill a job's log
+    return _loaded(AutoModelForCausalLM, model, path, dtype=dtype), load_tokenizer(model, path)
+
+
+def _loaded(kind: Any, model: ModelSection, path: Path, **options: Any) -> Any:
     hub_id = not path.is_absolute() and len(path.parts) == 2 and not path.parent.exists()
     if not path.is_dir() and not hub_id:
         raise ModelError("no such model folder", where=str(path), fix=f"correct the path of model {model.name}")
     if (path / "adapter_config.json").exists():
         raise ModelError("this folder holds an adapter, not a model", where=str(path), fix="merge it into its base")
-    options = {"revision": model.revision or "main", "trust_remote_code": model.trust_remote_code}
+    options |= {"revision": model.revision or "main", "trust_remote_code": model.trust_remote_code}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), padding_side="left", **options)
-        network = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, **options)
+        return kind.from_pretrained(str(path), **options)
     except Exception as error:  # transformers raises a dozen kinds; each one means that the model cannot be used
         what = f"model or tokenizer cannot be loaded ({type(error).__name__}: {error})"
         raise ModelError(what[:500], where=str(path)) from error
-    return network, tokenizer
 
 
 def _with_adapter(network: Any, model: ModelSection, path: Path, seed: int) -> Any:

@@ -29,6 +29,7 @@ def run_attempt(spec_path: str) -> None:
     from hpcjf.worker.session import Session  # torch: seconds of import, after the signal handlers stand
 
     session = Session(layout, study, spec, interruption, born)
+    fault: Exception | None = None
     try:
         result = session.run()
     except FencedError as error:
@@ -36,9 +37,14 @@ def run_attempt(spec_path: str) -> None:
         return
     except Exception as error:
         traceback.print_exc()
+        fault = error
         result = session.result(cause_of(error), f"{type(error).__name__}: {error}"[:500])
-    result.write(session.paths.result)
-    print(f"hpcjf: {spec.name} {result.cause} at step {result.step}, score {result.score}", flush=True)
+    try:
+        result.write(session.paths.result)
+        print(f"hpcjf: {spec.name} {result.cause} at step {result.step}, score {result.score}", flush=True)
+    finally:
+        if isinstance(fault, DiskFullError):
+            os._exit(1)  # HDF5 ends the process by a segmentation fault when it cleans up on a full disk
 
 
 def cause_of(error: Exception) -> Cause:

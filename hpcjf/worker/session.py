@@ -17,8 +17,10 @@ from hpcjf.store.traces import TraceWriter
 from hpcjf.study import AlgorithmSection, Study
 from hpcjf.tasks import TaskData, load_task, needs_embedder, render, score
 from hpcjf.tasks.base import Row
+from hpcjf.training.policy import load_tokenizer
 from hpcjf.training.trainer import Trainer
 from hpcjf.types import Cause, Purpose
+from hpcjf.worker.prompts import fitting
 from hpcjf.worker.signals import Interruption
 
 
@@ -61,7 +63,10 @@ class Session:
         registry = Registry(self.layout.registry)
         self.entry = registry.entry(spec.config_id, spec.model, spec.training_seed)
         self.entry.claim(spec.name, spec.generation)
-        self.data = load_task(study.task)
+        model = study.model(spec.model)
+        tokenizer = load_tokenizer(model, Path(model.path))
+        self.data = fitting(load_task(study.task), tokenizer, study.task.max_prompt_tokens)
+        print("\n".join(self.data.notes), flush=True)
         self.trainer = self._trainer()
         if spec.purpose is Purpose.RECIPE:
             self.base_test_scores = self._scores(self.data.test)
@@ -107,7 +112,7 @@ class Session:
                     return verdict
                 metrics = self.trainer.train_step()
                 step = self.trainer.step
-                if step % self.study.algorithm.eval_every == 0:
+                if step % self.study.algorithm.eval_every == 0 or step == self.spec.steps:
                     self._evaluate()
                 seen = {"eval_score": self.score} if self.scored_step == step else {}
                 trace.append(step=step, time=time.time(), cpu_seconds=time.process_time(), **metrics, **seen)

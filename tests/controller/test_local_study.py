@@ -41,6 +41,15 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
+def training(root: Path, jobs: int) -> bool:
+    """Whether that many live attempts have rows in their traces."""
+    layout = RunLayout(root)
+    if not layout.study.exists():
+        return False
+    traces = [layout.attempt(attempt.trial, attempt.number).trace for _, attempt in state_of(root).live()]
+    return sum(len(read_trace(trace)) > 0 for trace in traces) == jobs
+
+
 def start(file: Path) -> subprocess.Popen[bytes]:
     with (file.parent / "run.log").open("ab") as log:
         return subprocess.Popen([*HPCJF, "run", str(file)], stdout=log, stderr=log, start_new_session=True)
@@ -104,7 +113,7 @@ def test_stop_now_saves_and_the_study_goes_on_where_it_was(write_study: Callable
     file = write_study(budget={"min": 40, "max": 120, "eta": 3}, search={"max_trials": 2, "initial": 1})
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: (root / "study.yaml").exists() and sum(bool(a.started) for _, a in state_of(root).live()) == 2)
+    wait_until(lambda: training(root, 2))
     hpcjf("stop", root, "--now")
     assert controller.wait(timeout=120) == 1
     stopped = state_of(root)
@@ -148,7 +157,7 @@ def test_ctrl_c_once_detaches_and_twice_stops(write_study: Callable[..., Path], 
     file = write_study(budget={"min": 60, "max": 60}, search={"max_trials": 2})
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: (root / "study.yaml").exists() and sum(bool(a.started) for _, a in state_of(root).live()) == 2)
+    wait_until(lambda: training(root, 2))
     for _ in range(presses):
         os.killpg(controller.pid, signal.SIGINT)
         time.sleep(0.3)  # two presses of one key, not a wait for a condition
