@@ -16,14 +16,18 @@ _CAUSES = {
     JobClass.WALL_TIME: Cause.TIMED_OUT,
     JobClass.CANCELLED: Cause.CANCELLED_BY_OTHER,
 }
+_INTERRUPTIONS = frozenset({JobClass.INFRASTRUCTURE, JobClass.WALL_TIME, JobClass.CANCELLED})
 _CAPPED = frozenset({Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE})
 FREE_RETRIES = 50
 """Even causes that cost nothing end at some point: a cluster that kills a job this often is broken."""
 
 
-def from_result(attempt: Attempt, result: AttemptResult, now: float) -> Ending:
-    """The worker's own word. Where we had asked it to stop, an interruption is ours."""
-    cause = attempt.stop if attempt.stop and result.cause.infrastructure else result.cause
+def from_result(attempt: Attempt, result: AttemptResult, status: JobStatus | None, now: float) -> Ending:
+    """The worker's own word. Of an interruption it only knows the signal: we or the scheduler know the reason."""
+    cause = result.cause
+    if cause.infrastructure:
+        explained = status is not None and status.job_class in _INTERRUPTIONS
+        cause = attempt.stop or (_cause(status) if explained and status else cause)
     return Ending(
         cause, now, result.step, result.start_step, result.score, result.seconds, result.startup_seconds, result.detail
     )

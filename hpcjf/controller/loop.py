@@ -101,10 +101,11 @@ class Controller:
             self._end(trial, attempt, ending)
 
     def _ending(self, attempt: Attempt, status: JobStatus | None, now: float) -> Ending | None:
+        gone = status is not None and not status.job_class.active and status.job_class is not JobClass.HELD
         result = self._result(attempt)
-        if result is not None:
-            return from_result(attempt, result, now)
-        if status is None or status.job_class.active or status.job_class is JobClass.HELD:
+        if result is not None and (gone or attempt.stop or not result.cause.infrastructure):
+            return from_result(attempt, result, status, now)
+        if status is None or not gone:
             self._over_since.pop(attempt.name, None)
             return None
         since = self._over_since.setdefault(attempt.name, now)
@@ -113,7 +114,7 @@ class Controller:
         # the job may have written it between our look at the file and its end
         result = self._result(attempt)
         if result is not None:
-            return from_result(attempt, result, now)
+            return from_result(attempt, result, status, now)
         return from_scheduler(attempt, status, self.watch.read(attempt), now)
 
     def _result(self, attempt: Attempt) -> AttemptResult | None:

@@ -58,8 +58,24 @@ def test_the_workers_word_counts_but_an_interruption_we_asked_for_is_ours(
     said: Cause, asked: Cause | None, cause: Cause
 ) -> None:
     """O3: preempted and failed are told apart."""
-    ending = from_result(attempt(asked), result(said), NOW)
+    ending = from_result(attempt(asked), result(said), None, NOW)
     assert (ending.cause, ending.step, ending.start_step, ending.score) == (cause, 10, 5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("job_class", "state", "cause"),
+    [
+        (JobClass.CANCELLED, "CANCELLED by 1000", Cause.CANCELLED_BY_OTHER),
+        (JobClass.WALL_TIME, "TIMEOUT", Cause.TIMED_OUT),
+        (JobClass.INFRASTRUCTURE, "NODE_FAIL", Cause.NODE_FAILURE),
+        (JobClass.FINISHED, "COMPLETED", Cause.PREEMPTED),
+        (JobClass.UNKNOWN, "", Cause.PREEMPTED),
+    ],
+)
+def test_the_scheduler_knows_why_a_worker_was_interrupted(job_class: JobClass, state: str, cause: Cause) -> None:
+    status = JobStatus("7", job_class, state)
+    assert from_result(attempt(), result(Cause.PREEMPTED), status, NOW).cause is cause
+    assert from_result(attempt(), result(Cause.COMPLETED), status, NOW).cause is Cause.COMPLETED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Whole studies on a real Slurm cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpcjf.core.lifecycle import Phase, StudyState, replay
+from hpcjf.store.journal import read_journal
+from hpcjf.store.layout import RunLayout
+from hpcjf.store.registry import Registry
+from hpcjf.store.traces import read_trace
+from hpcjf.types import Cause, Purpose
+
+pytestmark = pytest.mark.slurm
+
+HPCJF = [sys.executable, "-m", "hpcjf.cli"]
+SLURM = {
+    "executor": "slurm",
+    "partition": "high",
+    "cpus": 1,
+    "mem_gb": 1.5,
+    "time_minutes": 10,
+    "trace_seconds": 1,
+    "poll_seconds": 2,
+    "missing_seconds": 5,
+}
+
+
+def hpcjf(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*HPCJF, *map(str, arguments)], capture_output=True, text=True, timeout=500, check=False)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def state_of(root: Path) -> StudyState:
+    return replay(read_journal(RunLayout(root).journal)[0])
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.2)
+
+
+def start(file: Path) -> subprocess.Popen[bytes]:
+    with (file.parent / "run.log").open("ab") as log:
+        return subprocess.Popen([*HPCJF, "run", str(file)], stdout=log, stderr=log, start_new_session=True)
+
+
+def jobs_named(run_id: str) -> list[str]:
+    """Names of all jobs of a run that the accounts know."""
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobName", "--starttime=now-1hours"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    return [name for name in names if run_id in name]
+
+
+def training(root: Path) -> bool:
+    layout = RunLayout(root)
+    live = [attempt for _, attempt in state_of(root).live()] if layout.study.exists() else []
+    return any(len(read_trace(layout.attempt(attempt.trial, attempt.number).trace)) for attempt in live)
+
+
+def test_killed_controller_adopts_its_jobs_and_ends_the_study(write_study: Callable[..., Path]) -> None:
+    """S21, P25, P31: kill -9 in mid-study; one job for each attempt, none lost, the comparison at the end."""
+    file = write_study(
+        cluster=SLURM, search={"parallel": 3, "max_trials": 6, "initial": 2}, checkpoints={"save_every": 1}
+    )
+    root = file.parent / "run"
+    controller = start(file)
+    wait_until(lambda: training(root))
+    os.kill(controller.pid, signal.SIGKILL)
+    controller.wait()
+    before = state_of(root)
+    hpcjf("run", root)
+    after = state_of(root)
+    assert after.phase is Phase.DONE
+    assert after.generation == before.generation + 1
+    attempts = [attempt for known in after.trials.values() for attempt in known.attempts]
+    assert sorted(jobs_named(after.run_id)) == sorted(attempt.name for attempt in attempts), "one job an attempt"
+    assert max(Counter(attempt.job_id for attempt in attempts).values()) == 1
+    assert all(len(known.attempts) == 1 for known in after.trials.values())
+    for number, known in before.trials.items():
+        if known.observation() is not None:
+            assert after.trials[number].observation() == known.observation()
+    assert all(known.observation() is not None for known in after.trials.values())
+    assert {t.trial.purpose for t in after.trials.values()} >= {Purpose.SEARCH, Purpose.RECIPE}
+    assert (root / "report.html").exists()
+
+
+def test_rule_stops_a_trial_which_saves_first(write_study: Callable[..., Path]) -> None:
+    """P29, P62: all-zero rewards fire the paper's rule after five steps; the trial saves at the step boundary."""
+    file = write_study(
+        cluster=SLURM,
+        budget={"min": 400, "max": 400},
+        search={"max_trials": 1, "method": "recipe"},
+        stopping={"rule": "paper"},
+        algorithm={"eval_every": 50},
+        checkpoints={"save_every": 100},
+    )
+    root = file.parent / "run"
+    controller = start(file)
+    wait_until(lambda: (root / "study.yaml").exists() and 0 in state_of(root).trials and _over(root))
+    hpcjf("stop", root, "--now")
+    controller.wait(timeout=120)
+    ending = state_of(root).trials[0].attempts[0].ending
+    assert ending is not None
+    assert ending.cause is Cause.STOPPED_REWARD
+    assert 5 <= ending.step < 400
+    assert ending.score is not None
+    trial = state_of(root).trials[0].trial
+    saved = Registry(RunLayout(root).registry).entry(trial.config_id, "large", 0).newest()
+    assert saved is not None
+    assert saved.step == ending.step
+
+
+def _over(root: Path) -> bool:
+    return state_of(root).trials[0].cause is not None
+
+
+def test_preempted_trial_goes_on_where_it_saved(write_study: Callable[..., Path]) -> None:
+    """O3, P38, S6: a preemption costs a new attempt that resumes, never the trial."""
+    cluster = {**SLURM, "partition": "low"}
+    file = write_study(
+        cluster=cluster,
+        budget={"min": 300, "max": 300},
+        search={"max_trials": 1, "method": "recipe"},
+        algorithm={"eval_every": 100},
+        checkpoints={"save_every": 5},
+    )
+    root = file.parent / "run"
+    controller = start(file)
+    wait_until(lambda: training(root))
+    [(_, attempt)] = list(state_of(root).live())
+    subprocess.run(["scancel", "--signal=USR2", str(attempt.job_id)], check=True, timeout=60)
+    wait_until(lambda: len(state_of(root).trials[0].attempts) == 2 and training(root))
+    hpcjf("stop", root, "--now")
+    controller.wait(timeout=120)
+    first, second = (attempt.ending for attempt in state_of(root).trials[0].attempts)
+    assert first is not None
+    assert second is not None
+    assert first.cause is Cause.PREEMPTED
+    assert second.start_step == first.step > 0
+
+
+def test_job_cancelled_by_hand_is_not_tried_again(write_study: Callable[..., Path]) -> None:
+    file = write_study(
+        cluster=SLURM,
+        budget={"min": 300, "max": 300},
+        search={"max_trials": 1, "method": "recipe"},
+        algorithm={"eval_every": 100},
+    )
+    root = file.parent / "run"
+    controller = start(file)
+    wait_until(lambda: training(root))
+    [(_, attempt)] = list(state_of(root).live())
+    subprocess.run(["scancel", str(attempt.job_id)], check=True, timeout=60)
+    wait_until(lambda: _over(root))
+    hpcjf("stop", root, "--now")
+    controller.wait(timeout=120)
+    known = state_of(root).trials[0]
+    assert len(known.attempts) == 1
+    assert known.cause is Cause.CANCELLED_BY_OTHER
