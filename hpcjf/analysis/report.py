@@ -17,7 +17,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from hpcjf.analysis import tables
-from hpcjf.analysis.compare import compare
+from hpcjf.analysis.compare import Estimate, compare
 from hpcjf.analysis.curves import final_curves, search_curves
 from hpcjf.analysis.figures import final_scores, hyperparameters, incumbent_history, parallel_coordinates
 from hpcjf.analysis.load import RunData, load_run
@@ -35,6 +35,20 @@ def write_report(root: Path, out: Path | None = None) -> Path:
     path = out or RunLayout(root).report
     write_text(path, render(load_run(root), time.time()))
     return path
+
+
+def headline(root: Path) -> str:
+    """The comparison in plain text: a sentence, and a line of figures each for winner, recipe and difference."""
+    run = load_run(root)
+    result = compare(run)
+    lines = [tables.verdict(result, run.study.study.direction)[0]]
+    for name, sign in (("winner", ""), ("recipe", ""), ("difference", "+"), ("base", "")):
+        seen: Estimate | None = getattr(result, name)
+        if seen is not None:
+            lines.append(f"  {name:<10} {seen.mean:{sign}.3f}  [{seen.low:{sign}.3f}, {seen.high:{sign}.3f}]")
+    if result.recipe is not None:
+        lines.append(f"  95 % {result.recipe.spans}")
+    return "\n".join(lines)
 
 
 def render(run: RunData, now: float) -> str:
@@ -103,7 +117,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m hpcjf.analysis.report RUN [OUT]", file=sys.stderr)
         return 2
     try:
-        print(write_report(Path(arguments[0]), Path(arguments[1]) if len(arguments) > 1 else None))
+        root = Path(arguments[0])
+        print(headline(root))
+        print(f"report: {write_report(root, Path(arguments[1]) if len(arguments) > 1 else None)}")
     except HpcjfError as error:
         print(error, file=sys.stderr)
         return error.exit_code

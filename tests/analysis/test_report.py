@@ -314,6 +314,12 @@ def test_the_report_can_go_elsewhere_from_a_run_that_was_moved(run: RunBuilder, 
     assert not (moved / "report.html").exists()
 
 
+def test_the_headline_gives_the_figures(compared: RunBuilder) -> None:
+    lines = headline(compared.layout.root).splitlines()
+    assert lines[0].startswith("The winner")
+    assert [line.split()[0] for line in lines[1:4]] == ["winner", "recipe", "difference"]
+
+
 def test_it_does_not_change_the_run(run: RunBuilder, tmp_path: Path) -> None:
     run.job(RECIPE, "small", 10, 0)
 
@@ -328,7 +334,9 @@ def test_it_does_not_change_the_run(run: RunBuilder, tmp_path: Path) -> None:
 def test_a_child_process_writes_it_too(run: RunBuilder) -> None:
     command = [sys.executable, "-m", "hpcjf.analysis.report", str(run.layout.root)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert Path(done.stdout.strip()) == run.layout.root / "report.html"
+    first, *_, last = done.stdout.splitlines()
+    assert last == f"report: {run.layout.root / 'report.html'}"
+    assert first == "No configuration has a score yet."
 
 
 def test_the_child_process_loads_no_heavy_package() -> None:

@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 
 _RANDOM, _TOP, _NEIGHBOURS = 300, 5, 12
 """New configurations per ask: random ones, and neighbours of the best ones."""
+_PROMOTABLE, _ACTIVE = 100, 250
+"""Most known configurations weighed for promotion, and most observations in the surrogate: an ask stays small."""
 _PROBE_SHARE = 0.4
 """Least share of the trials after the initial design that try a configuration of another model on the target."""
 
@@ -41,6 +43,17 @@ class _Candidates:
         """Those that try a configuration known from another model on the target."""
         pairs = zip(self.configs, self.fidelities, strict=True)
         return np.array([fidelity.model == target and config_id(config) in known for config, fidelity in pairs])
+
+
+def active_set(scored: Sequence[tuple[Observation, float]], limit: int) -> Sequence[tuple[Observation, float]]:
+    """At most ``limit`` observations in their order: the best half of that, and an even sample of the others."""
+    if len(scored) <= limit:
+        return scored
+    ranked = sorted(range(len(scored)), key=lambda i: -scored[i][1])
+    best = ranked[: limit // 2]
+    others = sorted(ranked[limit // 2 :])
+    picked = np.linspace(0, len(others) - 1, limit - len(best)).astype(int)
+    return [scored[i] for i in sorted([*best, *(others[k] for k in picked)])]
 
 
 class JfhpoSearcher:
@@ -140,8 +153,8 @@ class JfhpoSearcher:
             problem = self.problem
             sizes = {model.name: model.parameters for model in problem.models}
             inputs = Inputs(problem.space, sizes, problem.rungs[0], problem.rungs[-1])
-            observations, values = zip(*self.history.scored, strict=True)
-            self._fitted = Beliefs(inputs, observations, values, self.history.broken)
+            observations, values = zip(*active_set(self.history.scored, _ACTIVE), strict=True)
+            self._fitted = Beliefs(inputs, observations, values, self.history.broken[-_ACTIVE:])
         return self._fitted
 
     def _untried(self) -> set[str]:
@@ -162,8 +175,9 @@ class JfhpoSearcher:
         self, number: int, pending: Sequence[Pending], beliefs: Beliefs, score: GaussianProcess
     ) -> _Candidates:
         known = self._known()
-        ranked = np.argsort(-beliefs.target_mean(score, known), kind="stable")[:_TOP]
-        pool = [*known, *self._new(number, [known[i] for i in ranked])]
+        ranked = np.argsort(-beliefs.target_mean(score, known), kind="stable")[:_PROMOTABLE]
+        promotable = [known[i] for i in ranked]
+        pool = [*promotable, *self._new(number, promotable[:_TOP])]
         found = _Candidates([], [], [])
         fidelities = [Fidelity(model.name, steps) for model in self.problem.models for steps in self.problem.rungs]
         for config in pool:
