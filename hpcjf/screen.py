@@ -41,14 +41,15 @@ _SHORT = {
     "kl_coef": "kl",
     "rollouts": "G",
 }
-_LEFT = ("model", "", "state", "configuration")
+_LEFT = ("model", "", "state")
 
 
 def overview(study: Study, state: StudyState, look: Look, rows: int = 24) -> RenderableType:
     """The whole study: head, newest trials, notes."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("trial", "model", "steps", "", "score", "reward", "KL", "state", "configuration"):
+    for column in ("trial", "model", "steps", "", "score", "reward", "KL", "state"):
         table.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=True)
+    table.add_column("configuration")  # the one that gives way where the terminal is narrow
     known = list(state.trials.values())
     live = [t for t in known if t.cause is None]
     for trial in sorted({t.trial.number: t for t in [*known[-rows:], *live]}.values(), key=lambda t: t.trial.number):
@@ -99,7 +100,7 @@ def _row(known: TrialState, look: Look) -> tuple[RenderableType, ...]:
         f"{sight[1]:.3f}" if sight else "",
         f"{sight[2]:.3g}" if sight else "",
         Text(label, style=style),
-        escape(short(trial.config)),
+        Text(short(trial.config), no_wrap=True, overflow="ellipsis"),
     )
 
 

@@ -151,6 +151,15 @@ class TestOverview:
         shown = text(overview(STUDY, replay(notes), unseen)).splitlines()
         assert shown[-3:] == ["! [bold]2[/bold] said", "! [bold]3[/bold] said", "! [bold]4[/bold] said"]
 
+    def test_on_a_narrow_terminal_only_the_configuration_gives_way(self) -> None:
+        config = dict(CONFIG, clip_range=0.2, grad_clip=1.0, kl_coef=0.001, lr_scheduler="constant")
+        events = [trial(0, config=config), attempt(0), submitted(0), started(0)]
+        shown = text(overview(STUDY, replay(events), lambda _: (7, 0.125, 0.5, 0.25)), width=80).splitlines()
+        for word in ("trial", "model", "steps", "score", "reward", "KL", "state", "7/20", "0.250", "0.125", "running"):
+            assert any(word in line for line in shown), word
+        assert sum("7/20" in line for line in shown) == 1
+        assert any(line.rstrip().endswith("…") for line in shown)
+
     def test_a_final_run_is_named_so(self) -> None:
         assert "0 recipe" in text(overview(STUDY, replay([trial(0, purpose="recipe")]), unseen))
 
