@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,45 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpcjf.core.lifecycle import Phase, StudyState, replay
+from hpcjf.core.lifecycle import Phase
 from hpcjf.store.journal import read_journal
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.traces import read_trace
 from hpcjf.types import Cause, Purpose
-
-HPCJF = [sys.executable, "-m", "hpcjf.cli"]
-
-
-def hpcjf(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    command = [*HPCJF, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def state_of(root: Path) -> StudyState:
-    return replay(read_journal(RunLayout(root).journal)[0])
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.1)
-
-
-def training(root: Path, jobs: int) -> bool:
-    """Whether that many live attempts have rows in their traces."""
-    layout = RunLayout(root)
-    if not layout.study.exists():
-        return False
-    traces = [layout.attempt(attempt.trial, attempt.number).trace for _, attempt in state_of(root).live()]
-    return sum(len(read_trace(trace)) > 0 for trace in traces) == jobs
-
-
-def start(file: Path) -> subprocess.Popen[bytes]:
-    with (file.parent / "run.log").open("ab") as log:
-        return subprocess.Popen([*HPCJF, "run", str(file)], stdout=log, stderr=log, start_new_session=True)
+from whole_studies import hpcjf, start, state_of, training, wait_until
 
 
 def test_study_runs_to_its_comparison(write_study: Callable[..., Path]) -> None:
@@ -113,7 +78,7 @@ def test_stop_now_saves_and_the_study_goes_on_where_it_was(write_study: Callable
     file = write_study(budget={"min": 40, "max": 120, "eta": 3}, search={"max_trials": 2, "initial": 1})
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: training(root, 2))
+    wait_until(lambda: training(root) == 2)
     hpcjf("stop", root, "--now")
     assert controller.wait(timeout=120) == 1
     stopped = state_of(root)
@@ -157,7 +122,7 @@ def test_ctrl_c_once_detaches_and_twice_stops(write_study: Callable[..., Path], 
     file = write_study(budget={"min": 60, "max": 60}, search={"max_trials": 2})
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: training(root, 2))
+    wait_until(lambda: training(root) == 2)
     for _ in range(presses):
         os.killpg(controller.pid, signal.SIGINT)
         time.sleep(0.3)  # two presses of one key, not a wait for a condition

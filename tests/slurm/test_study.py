@@ -5,24 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hpcjf.core.lifecycle import Phase, StudyState, replay
-from hpcjf.store.journal import read_journal
+from hpcjf.core.lifecycle import Phase
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.registry import Registry
-from hpcjf.store.traces import read_trace
 from hpcjf.types import Cause, Purpose
+from whole_studies import hpcjf, start, state_of, training, wait_until
 
 pytestmark = pytest.mark.slurm
 
-HPCJF = [sys.executable, "-m", "hpcjf.cli"]
 SLURM = {
     "executor": "slurm",
     "partition": "high",
@@ -35,39 +31,11 @@ SLURM = {
 }
 
 
-def hpcjf(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*HPCJF, *map(str, arguments)], capture_output=True, text=True, timeout=500, check=False)
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def state_of(root: Path) -> StudyState:
-    return replay(read_journal(RunLayout(root).journal)[0])
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.2)
-
-
-def start(file: Path) -> subprocess.Popen[bytes]:
-    with (file.parent / "run.log").open("ab") as log:
-        return subprocess.Popen([*HPCJF, "run", str(file)], stdout=log, stderr=log, start_new_session=True)
-
-
 def jobs_named(run_id: str) -> list[str]:
     """Names of all jobs of a run that the accounts know."""
     command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobName", "--starttime=now-1hours"]
     names = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     return [name for name in names if run_id in name]
-
-
-def training(root: Path) -> bool:
-    layout = RunLayout(root)
-    live = [attempt for _, attempt in state_of(root).live()] if layout.study.exists() else []
-    return any(len(read_trace(layout.attempt(attempt.trial, attempt.number).trace)) for attempt in live)
 
 
 def test_killed_controller_adopts_its_jobs_and_ends_the_study(write_study: Callable[..., Path]) -> None:
@@ -77,7 +45,7 @@ def test_killed_controller_adopts_its_jobs_and_ends_the_study(write_study: Calla
     )
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: training(root))
+    wait_until(lambda: training(root) > 0)
     os.kill(controller.pid, signal.SIGKILL)
     controller.wait()
     before = state_of(root)
@@ -139,10 +107,10 @@ def test_preempted_trial_goes_on_where_it_saved(write_study: Callable[..., Path]
     )
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: training(root))
+    wait_until(lambda: training(root) > 0)
     [(_, attempt)] = list(state_of(root).live())
     subprocess.run(["scancel", "--signal=USR2", str(attempt.job_id)], check=True, timeout=60)
-    wait_until(lambda: len(state_of(root).trials[0].attempts) == 2 and training(root))
+    wait_until(lambda: len(state_of(root).trials[0].attempts) == 2 and training(root) == 1)
     hpcjf("stop", root, "--now")
     controller.wait(timeout=120)
     first, second = (attempt.ending for attempt in state_of(root).trials[0].attempts)
@@ -161,7 +129,7 @@ def test_job_cancelled_by_hand_is_not_tried_again(write_study: Callable[..., Pat
     )
     root = file.parent / "run"
     controller = start(file)
-    wait_until(lambda: training(root))
+    wait_until(lambda: training(root) > 0)
     [(_, attempt)] = list(state_of(root).live())
     subprocess.run(["scancel", str(attempt.job_id)], check=True, timeout=60)
     wait_until(lambda: _over(root))
