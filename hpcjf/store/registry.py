@@ -153,8 +153,10 @@ class RegistryEntry:
                     _remove(final)
                 publish_folder(staging, final)
                 self._write(replace(state, steps=max(step, state.steps)))
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(staging, ignore_errors=True)
+            if isinstance(error, StoreError):  # a new owner sweeps what the old one was writing
+                self._check_owner(owner, generation)
             raise
         return final
 

@@ -166,11 +166,11 @@ def test_the_script_says_what_the_study_says(scheduler: Any, request_for: Reques
         mem_gb=2,
         time_minutes=7,
         setup=("module load cuda", "source /opt/env"),
-        extra_directives={"constraint": "a100&ib", "requeue": ""},
+        extra_directives={"constraint": "a100&ib", "exclusive": ""},
     )
     SlurmCluster().submit(request)
     script = submitted_script(request)
-    for line in ("cpus-per-task=4", "gpus-per-node=1", "mem=2048M", "time=7", "signal=USR2@30", "requeue", "nodes=1"):
+    for line in ("cpus-per-task=4", "gpus-per-node=1", "mem=2048M", "time=7", "signal=USR2@30", "exclusive", "nodes=1"):
         assert f"#SBATCH --{line}" in script
     assert "#SBATCH --constraint='a100&ib'" in script
     assert "#SBATCH --job-name=job-1" in script

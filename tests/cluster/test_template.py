@@ -56,5 +56,5 @@ def test_placeholders_and_values_must_match(values: dict[str, str]) -> None:
 
 
 def test_a_flag_has_no_value_and_a_value_is_quoted() -> None:
-    lines = directive_lines(Resources(extra_directives={"requeue": "", "constraint": "a&b"}))
-    assert lines == ["#SBATCH --requeue", "#SBATCH --constraint='a&b'"]
+    lines = directive_lines(Resources(extra_directives={"exclusive": "", "constraint": "a&b"}))
+    assert lines == ["#SBATCH --exclusive", "#SBATCH --constraint='a&b'"]

@@ -80,7 +80,7 @@ try:
     (staging / "weights").write_text(owner)
     entry.publish(staging, 10, owner=owner, generation=generation, meta={"owner": owner})
     print("published")
-except FencedError:
+except (FencedError, FileNotFoundError):  # the latter where a newer owner swept the folder before it was written to
     print("fenced")
 """
 
