@@ -82,7 +82,8 @@ class TrialState:
             fidelity=Fidelity(self.trial.fidelity.model, endings[-1].step),
             score=endings[-1].score,
             cause=self.cause,
-            start_step=endings[0].start_step,
+            # an attempt that died before its first step does not know where it would have started
+            start_step=next((e.start_step for e in endings if e.step > e.start_step), endings[-1].start_step),
             seconds=sum(ending.seconds for ending in endings),
             startup_seconds=sum(ending.startup_seconds for ending in endings),
         )

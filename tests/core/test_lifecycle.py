@@ -101,3 +101,11 @@ def test_replay_of_any_prefix_goes_on_to_the_same_state(cut: int) -> None:
         state.apply(event)
     assert state == replay(events)
     assert isinstance(state, StudyState)
+
+
+def test_an_attempt_that_died_before_its_first_step_does_not_move_the_start() -> None:
+    events = story()
+    events[7] |= {"step": 0, "start_step": 0, "seconds": 0.0}
+    seen = replay(events).trials[0].observation()
+    assert seen is not None
+    assert seen.start_step == 10
