@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcjf.cluster.base import Cluster, JobRequest
 from hpcjf.core.lifecycle import Attempt, StudyState
-from hpcjf.errors import LimitClusterError, TransientClusterError
+from hpcjf.errors import HpcjfError, LimitClusterError, TransientClusterError
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.messages import AttemptSpec
 from hpcjf.study import Resources, Study
@@ -49,16 +49,40 @@ class Submitter:
                 if self._cluster.slots is not None:
                     return  # a process of ours is still on its way out
                 self._unsure.add(attempt.name)
-                self._pause = min(MAX_BACKOFF, max(self._study.cluster.poll_seconds, 2 * self._pause))
-                self._resume_at = now + self._pause
-                self._emit("note", text=f"submission waits {self._pause:.0f} s: {error}")
+                self._wait(now, error)
+
+    def withdraw(self, state: StudyState, now: float) -> list[tuple[Trial, Attempt]]:
+        """Intended attempts that the scheduler surely has not got; one that it has got after all is journaled."""
+        absent = []
+        for trial, attempt in list(state.live()):
+            if attempt.job_id is not None or (attempt.name in self._unsure and now < self._resume_at):
+                continue
+            try:
+                job_id = self._known(attempt)
+            except TransientClusterError as error:
+                self._wait(now, error)
+                continue
+            if job_id is None:
+                absent.append((trial, attempt))
+            else:
+                self._submitted(attempt, job_id)
+        return absent
+
+    def _wait(self, now: float, error: HpcjfError) -> None:
+        self._pause = min(MAX_BACKOFF, max(self._study.cluster.poll_seconds, 2 * self._pause))
+        self._resume_at = now + self._pause
+        self._emit("note", text=f"submission waits {self._pause:.0f} s: {error}")
 
     def _submit(self, trial: Trial, attempt: Attempt, generation: int) -> None:
-        job_id = self._cluster.find(attempt.name) if attempt.name in self._unsure else None
-        if job_id is None:
-            job_id = self._cluster.submit(self._request(trial, attempt, generation))
+        job_id = self._known(attempt) or self._cluster.submit(self._request(trial, attempt, generation))
+        self._submitted(attempt, job_id)
+
+    def _known(self, attempt: Attempt) -> str | None:
+        return self._cluster.find(attempt.name) if attempt.name in self._unsure else None
+
+    def _submitted(self, attempt: Attempt, job_id: str) -> None:
         self._unsure.discard(attempt.name)
-        self._emit("submitted", trial=trial.number, attempt=attempt.number, job_id=job_id)
+        self._emit("submitted", trial=attempt.trial, attempt=attempt.number, job_id=job_id)
 
     def _request(self, trial: Trial, attempt: Attempt, generation: int) -> JobRequest:
         paths = self._layout.attempt(trial.number, attempt.number)

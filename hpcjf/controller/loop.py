@@ -156,7 +156,7 @@ class Controller:
             return
         if request.now:
             for trial, attempt in self.state.live():
-                if attempt.stop is not Cause.CANCELLED:
+                if attempt.job_id and attempt.stop is None:
                     self._order(trial, attempt, Cause.CANCELLED, "hpcjf stop --now")
             self._cancel([attempt for _, attempt in self.state.live() if not attempt.started], now)
         if self.state.phase not in (Phase.DONE, Phase.STOPPED):
@@ -184,6 +184,8 @@ class Controller:
         patience = self.study.cluster.stop_seconds
         self._cancel([a for _, a in self.state.live() if a.stop_time and now - a.stop_time > patience], now)
         if self.state.phase in (Phase.DONE, Phase.STOPPED):
+            for trial, attempt in self._jobs.withdraw(self.state, now):
+                self._end(trial, attempt, Ending(Cause.CANCELLED, now, 0, 0, None, 0.0, 0.0, "never submitted"))
             return
         idle = [state for state in self.state.open_trials() if state.live is None]
         for state in idle[: max(0, self._limit() - sum(1 for _ in self.state.live()))]:

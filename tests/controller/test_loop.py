@@ -1,0 +1,72 @@
+"""What one tick makes of the scheduler's and the files' word, and of a stop, at any point of an attempt's life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from controller.site import Bench
+
+from hpcjf.cluster.base import JobClass
+from hpcjf.core.lifecycle import Phase
+from hpcjf.errors import LimitClusterError, TransientClusterError
+from hpcjf.types import Cause
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "run")
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_stop_withdraws_what_the_scheduler_has_not_taken(bench: Bench, now: bool) -> None:
+    bench.site.fault = LimitClusterError("job queue full")
+    bench.tick()
+    assert [a.job_id for a in bench.live()] == [None, None]
+    bench.site.fault = None
+    bench.stop(now=now)
+    bench.tick(3600)
+    assert bench.controller.over
+    assert not bench.site.jobs
+    assert {t.cause for t in bench.controller.state.trials.values()} == {None}, "a resume takes the trials up again"
+
+
+def test_a_stop_waits_until_the_scheduler_says_whether_it_took_the_job(bench: Bench) -> None:
+    bench.site.lost_answer = TransientClusterError("socket timed out")
+    bench.tick()
+    bench.stop(now=True)
+    bench.site.fault = TransientClusterError("no answer")
+    bench.tick(3600)
+    assert [a.name for a in bench.live()] == [bench.site.jobs["1"].name]
+    bench.site.fault = None
+    for _ in range(4):
+        bench.tick(3600)
+    assert bench.controller.over
+    assert bench.site.cancelled == ["1"]
+
+
+def test_a_stop_leaves_the_cause_of_a_trial_that_a_rule_has_stopped(bench: Bench) -> None:
+    bench.tick()
+    first, second = bench.live()
+    bench.controller._order(bench.controller.state.trials[0].trial, first, Cause.STOPPED_KL, "test")
+    bench.stop(now=True)
+    bench.tick()
+    bench.tick(3600)
+    bench.tick(3600)
+    assert bench.controller.over
+    assert bench.controller.state.phase is Phase.STOPPED
+    assert [bench.controller.state.trials[n].cause for n in (0, 1)] == [Cause.STOPPED_KL, None]
+    assert second.ending is not None
+    assert second.ending.cause is Cause.CANCELLED
+
+
+def test_a_lost_answer_doubles_no_job_whether_the_controller_lives_on_or_not(bench: Bench) -> None:
+    bench.site.lost_answer = TransientClusterError("socket timed out")
+    bench.tick()
+    bench.site.lost_answer = None
+    bench.restart()
+    bench.tick(3600)
+    names = [job.name for job in bench.site.jobs.values()]
+    assert len(names) == len(set(names)) == 2
+    assert [a.job_id for a in bench.live()] == ["1", "2"]
+    assert all(job.job_class is JobClass.PENDING for job in bench.site.jobs.values())
