@@ -28,6 +28,8 @@ class Planner:
         """Add trials for ``free`` slots, and move the study to its next phase when the present one is over."""
         if state.phase is Phase.SEARCH:
             self._search(state, free)
+        if state.phase is Phase.FINAL:
+            self._finals(state)
         if state.phase is Phase.FINAL and all(t.cause is not None for t in state.of(Purpose.FINAL, Purpose.RECIPE)):
             self._emit("phase", phase=Phase.DONE, reason="all final runs have ended")
 
@@ -59,15 +61,21 @@ class Planner:
 
     def _finish(self, state: StudyState, reason: str) -> None:
         self._note_best(state, self._ask(0).best)
-        winner = state.incumbents[-1].config
-        recipe = self._study.recipe
-        assert not isinstance(recipe, str)
-        full = Fidelity(self._study.target.name, self._study.budget.max)
         self._emit("phase", phase=Phase.FINAL, reason=reason)
+
+    def _finals(self, state: StudyState) -> None:
+        """Add the final runs that are not there yet: a controller may have died between two of them."""
+        recipe, winner = self._study.recipe, state.incumbents[-1].config
+        assert not isinstance(recipe, str)
+        runs = {Purpose.RECIPE: (recipe, "the recipe to beat"), Purpose.FINAL: (winner, "the search's winner")}
+        if config_id(winner) == config_id(recipe):
+            del runs[Purpose.FINAL]
+        full = Fidelity(self._study.target.name, self._study.budget.max)
+        known = {(t.trial.purpose, t.trial.training_seed) for t in state.of(*runs)}
         for seed in range(1, self._study.study.training_seeds + 1):
-            self._add(state, Purpose.RECIPE, recipe, full, seed, {"reason": "the recipe to beat"})
-            if config_id(winner) != config_id(recipe):
-                self._add(state, Purpose.FINAL, winner, full, seed, {"reason": "the search's winner"})
+            for purpose, (config, why) in runs.items():
+                if (purpose, seed) not in known:
+                    self._add(state, purpose, config, full, seed, {"reason": why})
 
     def _add(
         self, state: StudyState, purpose: Purpose, config: Config, where: Fidelity, seed: int, why: dict[str, Any]

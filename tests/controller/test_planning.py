@@ -9,6 +9,7 @@ import pytest
 from hpcjf.controller.answer import Answer
 from hpcjf.controller.planning import HOPELESS, Planner
 from hpcjf.core.lifecycle import Phase, StudyState
+from hpcjf.errors import StoreError
 from hpcjf.study import Study
 from hpcjf.types import Cause, Config, Fidelity, Proposal, Purpose
 
@@ -32,8 +33,13 @@ class Desk:
         self.state, self.best, self.asked = StudyState(), best, list[int]()
         self.planner = Planner(self.study, self.ask, self.emit)
         self.dry = False
+        self.events: list[str] = []
+        self.failing_after: int | None = None
 
     def emit(self, kind: str, **fields: Any) -> None:
+        if self.failing_after == len(self.events):
+            raise StoreError("no room")
+        self.events.append(kind)
         last = self.state.last_time
         self.state.apply({"kind": kind, "time": 0.0 if last is None else last + 1.0, **fields})
 
@@ -111,6 +117,21 @@ def test_study_is_done_when_the_last_final_run_has_ended() -> None:
         desk.end(known.trial.number)
         desk.plan(1)
     assert desk.state.phase is Phase.DONE
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_death_between_the_final_runs_loses_none_and_doubles_none(written: int) -> None:
+    desk = Desk(max_trials=1)
+    desk.plan(1)
+    desk.end(0)
+    desk.failing_after = len(desk.events) + written  # the phase comes first
+    with pytest.raises(StoreError):
+        desk.plan(1)
+    desk.failing_after = None
+    desk.plan(1)
+    finals = [(t.trial.purpose, t.trial.training_seed) for t in desk.state.of(Purpose.FINAL, Purpose.RECIPE)]
+    assert desk.state.phase is Phase.FINAL
+    assert sorted(finals) == [(p, seed) for p in (Purpose.FINAL, Purpose.RECIPE) for seed in (1, 2)]
 
 
 @pytest.mark.parametrize("limit", [{"max_hours": 1 / 3600}, {"max_job_hours": 100 / 3600}])
