@@ -35,7 +35,7 @@ class Planner:
 
     def _search(self, state: StudyState, free: int) -> None:
         trials = state.of(Purpose.SEARCH)
-        hopeless = broken(trials)
+        hopeless = broken(trials, float(state.controller.get("time", 0.0)))
         if hopeless:
             self._emit("phase", phase=Phase.STOPPED, reason=hopeless)
             return
@@ -105,12 +105,16 @@ def spent(study: Study, state: StudyState) -> str | None:
     return None
 
 
-def broken(trials: list[TrialState]) -> str | None:
-    """Why no further trial can succeed, where the first ones all ended before their first step."""
+def broken(trials: list[TrialState], since: float = 0.0) -> str | None:
+    """Why no further trial can succeed, where the first ones all ended before their first step.
+
+    ``since`` is the start of the present controller: after a resume a mended environment gets as many new trials.
+    """
     ended = [t for t in trials if t.cause is not None]
     endings = [t.attempts[-1].ending for t in ended if t.attempts]
     dead = [e for e in endings if e is not None and e.cause in _OURS and e.step == e.start_step]
-    if len(ended) >= HOPELESS and len(dead) == len(ended):
+    fresh = sum(1 for ending in dead if ending.time >= since)
+    if fresh >= HOPELESS and len(dead) == len(ended):
         return f"the first {len(ended)} trials failed before a training step; the last one: {dead[-1].detail}"
     return None
 

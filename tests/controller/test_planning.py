@@ -170,3 +170,21 @@ def test_failures_after_training_steps_are_configurations_own() -> None:
         desk.end(number, Cause.FAILED, step=3)
     desk.plan(1)
     assert desk.state.phase is Phase.SEARCH
+
+
+def test_a_resume_after_a_broken_environment_tries_again() -> None:
+    desk = Desk(max_trials=8)
+    desk.plan(HOPELESS)
+    for number in range(HOPELESS):
+        desk.end(number, Cause.FAILED, step=0)
+    desk.plan(1)
+    assert desk.state.phase is Phase.STOPPED
+    desk.emit("controller", generation=2)
+    desk.emit("phase", phase=Phase.SEARCH, reason="resumed")
+    desk.plan(HOPELESS)
+    assert desk.state.phase is Phase.SEARCH
+    assert len(desk.state.trials) == 2 * HOPELESS
+    for number in range(HOPELESS, 2 * HOPELESS):
+        desk.end(number, Cause.FAILED, step=0)
+    desk.plan(1)
+    assert desk.state.phase is Phase.STOPPED
