@@ -12,6 +12,9 @@ from typing import Any
 from hpcjf.errors import HpcjfError
 from hpcjf.types import Config, Fidelity, Proposal
 
+_SECONDS = 600.0
+"""The longest that a search may take over one answer."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -24,7 +27,12 @@ class Answer:
 def ask_process(root: Path, count: int) -> Answer:
     """``hpcjf.controller.ask.propose`` in a child process. Raises HpcjfError with the child's last line."""
     command = [sys.executable, "-m", "hpcjf.controller.ask", str(root), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, start_new_session=True)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_SECONDS, start_new_session=True
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:  # fork refused on a full login node, or a stuck disk
+        raise HpcjfError(f"the search failed: {error}", where="python -m hpcjf.controller.ask") from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise HpcjfError(f"the search failed: {last}", where="python -m hpcjf.controller.ask")

@@ -8,6 +8,7 @@ from typing import Any
 from hpcjf.controller.answer import Answer
 from hpcjf.core.identity import config_id
 from hpcjf.core.lifecycle import Phase, StudyState, TrialState
+from hpcjf.errors import HpcjfError
 from hpcjf.study import SEARCHABLE, Study
 from hpcjf.types import Cause, Config, Fidelity, Purpose
 
@@ -44,8 +45,10 @@ class Planner:
         if ended is None and free > 0 and progress != self._asked_after:
             limit = self._study.search.max_trials
             count = free if limit is None else min(free, limit - len(trials))
-            answer = self._ask(count)
             self._asked_after = progress
+            answer = self._answer(state, count)
+            if answer is None:
+                return
             self._note_best(state, answer.best)
             for proposal in answer.proposals:
                 self._add(state, Purpose.SEARCH, proposal.config, proposal.fidelity, 0, dict(proposal.why))
@@ -54,13 +57,27 @@ class Planner:
         if ended and not state.open_trials():
             self._finish(state, ended)
 
+    def _answer(self, state: StudyState, count: int) -> Answer | None:
+        """None where the search failed: it is asked again when a trial has ended, and without one the study stops."""
+        try:
+            return self._ask(count)
+        except HpcjfError as error:
+            if state.open_trials():
+                self._emit("note", text=f"asked again when a trial ends: {error}")
+            else:
+                self._emit("phase", phase=Phase.STOPPED, reason=str(error))
+            return None
+
     def _note_best(self, state: StudyState, best: Config) -> None:
         identity = config_id(best)
         if not state.incumbents or state.incumbents[-1].config_id != identity:
             self._emit("incumbent", config_id=identity, config=dict(best), score=best_score(state, identity))
 
     def _finish(self, state: StudyState, reason: str) -> None:
-        self._note_best(state, self._ask(0).best)
+        answer = self._answer(state, 0)
+        if answer is None:
+            return
+        self._note_best(state, answer.best)
         self._emit("phase", phase=Phase.FINAL, reason=reason)
 
     def _finals(self, state: StudyState) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hpcjf.controller.answer import Answer
 from hpcjf.controller.planning import HOPELESS, Planner
 from hpcjf.core.lifecycle import Phase, StudyState
-from hpcjf.errors import StoreError
+from hpcjf.errors import HpcjfError, StoreError
 from hpcjf.study import Study
 from hpcjf.types import Cause, Config, Fidelity, Proposal, Purpose
 
@@ -33,6 +33,7 @@ class Desk:
         self.state, self.best, self.asked = StudyState(), best, list[int]()
         self.planner = Planner(self.study, self.ask, self.emit)
         self.dry = False
+        self.fault: HpcjfError | None = None
         self.events: list[str] = []
         self.failing_after: int | None = None
 
@@ -45,6 +46,8 @@ class Desk:
 
     def ask(self, count: int) -> Answer:
         self.asked.append(count)
+        if self.fault:
+            raise self.fault
         proposals = (
             () if self.dry else tuple(Proposal(OTHER, Fidelity("s", 10), {"reason": "test"}) for _ in range(count))
         )
@@ -188,3 +191,31 @@ def test_a_resume_after_a_broken_environment_tries_again() -> None:
         desk.end(number, Cause.FAILED, step=0)
     desk.plan(1)
     assert desk.state.phase is Phase.STOPPED
+
+
+def test_a_failed_search_stops_nothing_while_trials_run() -> None:
+    desk = Desk()
+    desk.plan(2)
+    desk.end(0)
+    desk.fault = HpcjfError("the search failed: killed")
+    for _ in range(3):
+        desk.plan(1)
+    assert desk.state.phase is Phase.SEARCH
+    assert len(desk.state.notes) == 1, "asked once until a trial ends"
+    desk.fault = None
+    desk.end(1)
+    desk.plan(2)
+    assert len(desk.state.trials) == 4
+
+
+@pytest.mark.parametrize("trials", [2, 4])
+def test_a_failed_search_stops_the_study_when_nothing_runs(trials: int) -> None:
+    """Also where all trials have ended and only the winner is asked for; a resume asks again."""
+    desk = Desk(max_trials=4)
+    desk.plan(trials)
+    for number in range(trials):
+        desk.end(number)
+    desk.fault = HpcjfError("the search failed: killed")
+    desk.plan(1)
+    assert desk.state.phase is Phase.STOPPED
+    assert "killed" in desk.state.phase_reason
