@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from hpcjf.cluster.base import Cluster, JobClass, JobStatus
 from hpcjf.controller.answer import Answer
@@ -147,8 +148,13 @@ class Controller:
         if ending.cause is Cause.CANCELLED_BY_OTHER:
             self._note_once(f"{attempt.name} was cancelled by somebody else; its trial is not tried again")
         if self.study.checkpoints.max_gb is not None:
-            live = {self.layout.entry(t.config_id, t.fidelity.model, t.training_seed) for t, _ in self.state.live()}
-            Registry(self.layout.registry).collect_budget(int(self.study.checkpoints.max_gb * 1e9), live)
+            Registry(self.layout.registry).collect_budget(int(self.study.checkpoints.max_gb * 1e9), self._needed())
+
+    def _needed(self) -> set[Path]:
+        """Registry entries of trials that go on, in a job or in their next attempt, and of the best configuration."""
+        best = self.state.incumbents[-1].config_id if self.state.incumbents else None
+        trials = [t.trial for t in self.state.trials.values() if t.cause is None or t.trial.config_id == best]
+        return {self.layout.entry(t.config_id, t.fidelity.model, t.training_seed) for t in trials}
 
     def _obey_stop(self, now: float) -> None:
         request = stop_request(self.layout)

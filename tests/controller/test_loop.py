@@ -10,6 +10,7 @@ from controller.site import Bench
 from hpcjf.cluster.base import JobClass
 from hpcjf.core.lifecycle import Phase
 from hpcjf.errors import LimitClusterError, TransientClusterError
+from hpcjf.store.registry import Registry
 from hpcjf.types import Cause
 
 
@@ -70,3 +71,30 @@ def test_a_lost_answer_doubles_no_job_whether_the_controller_lives_on_or_not(ben
     assert len(names) == len(set(names)) == 2
     assert [a.job_id for a in bench.live()] == ["1", "2"]
     assert all(job.job_class is JobClass.PENDING for job in bench.site.jobs.values())
+
+
+def test_the_byte_budget_spares_trials_between_two_attempts_and_the_best_configuration(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "run", checkpoints={"max_gb": 1e-9}, search={"max_trials": 4, "parallel": 3})
+    bench.tick()
+    controller = bench.controller
+    best = controller.state.trials[1].trial
+    controller.emit("incumbent", config_id=best.config_id, config=dict(best.config), score=0.5)
+    for job_id in ("1", "2", "3"):
+        known = controller.state.trials[int(job_id) - 1].trial
+        entry = Registry(bench.layout.registry).entry(known.config_id, "s", 0)
+        entry.claim(job_id, 0)
+        staging = entry.staging(10)
+        (staging / "weights").write_bytes(b"x" * 100)
+        entry.publish(staging, 10, owner=job_id, generation=0, meta={})
+    bench.site.become("1", JobClass.INFRASTRUCTURE, "PREEMPTED")
+    bench.site.become("2", JobClass.FAILED)
+    bench.site.become("3", JobClass.FAILED)
+    for _ in range(3):
+        bench.tick(121)
+    kept = {
+        n
+        for n in range(3)
+        if list(bench.layout.entry(controller.state.trials[n].trial.config_id, "s", 0).glob("step-*"))
+    }
+    assert len(controller.state.trials[0].attempts) == 2
+    assert kept == {0, 1}
