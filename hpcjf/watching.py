@@ -6,7 +6,7 @@ import functools
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hpcjf.controller.history import state_of
 from hpcjf.core.lifecycle import Attempt, Phase, StudyState
-from hpcjf.errors import UserError
+from hpcjf.errors import StoreError, UserError
 from hpcjf.screen import Look, PlainLines, Sight, overview, short
 from hpcjf.store.frozen import load_frozen
 from hpcjf.store.layout import RunLayout
@@ -91,7 +91,8 @@ def _reader(layout: RunLayout, study: Study) -> Look:
         return TraceWatch(layout, study.stopping)
 
     def look(attempt: Attempt) -> Sight | None:
-        watch().read(attempt)
+        with suppress(StoreError):  # a damaged trace hides no other trial
+            watch().read(attempt)
         return _look(watch())(attempt)
 
     return look

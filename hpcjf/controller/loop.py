@@ -13,7 +13,7 @@ from hpcjf.controller.answer import Answer
 from hpcjf.controller.endings import from_result, from_scheduler, retry
 from hpcjf.controller.jobs import MAX_BACKOFF, Submitter
 from hpcjf.controller.planning import Planner
-from hpcjf.controller.watch import TraceWatch
+from hpcjf.controller.watch import Rows, TraceWatch
 from hpcjf.core.lifecycle import Attempt, Ending, Phase, StudyState
 from hpcjf.errors import HpcjfError, PermanentClusterError, StoreError, TransientClusterError
 from hpcjf.store.journal import JournalWriter
@@ -43,9 +43,9 @@ class Controller:
         self._jobs = Submitter(layout, study, cluster, self.emit)
         self._planner = Planner(study, ask, self.emit)
         self._statuses: dict[str, JobStatus] = {}
-        self._over_since: dict[str, float] = {}
+        self._over_since: dict[str, tuple[float, int]] = {}
         self._cancelled: dict[str, float] = {}
-        self._next_query, self._pause = 0.0, 0.0
+        self._next_query, self._pause, self._answered = 0.0, 0.0, 0.0
         self._jobs.recover(state)
 
     @property
@@ -83,25 +83,33 @@ class Controller:
         try:
             answer = self._cluster.poll(jobs)
             self._statuses = {job: answer.get(job, JobStatus(job, JobClass.UNKNOWN, "")) for job in jobs}
-            self._pause = base
+            self._pause, self._answered = base, now
         except TransientClusterError as error:
             self._pause = min(MAX_BACKOFF, max(base, 1.0, 2 * self._pause))
             self.emit("note", text=f"scheduler silent, next try in {self._pause:.0f} s: {error}")
         self._next_query = now + self._pause * random.uniform(0.9, 1.1)
 
     def _observe(self, trial: Trial, attempt: Attempt, now: float) -> None:
-        rows = self.watch.read(attempt)
+        rows = self._rows(attempt)
         status = self._statuses.get(attempt.job_id or "")
         running = rows is not None or (status is not None and status.job_class is JobClass.RUNNING)
         if attempt.started is None and running:
             self.emit("started", trial=trial.number, attempt=attempt.number)
         if attempt.stop is None and status is not None and status.job_class is JobClass.HELD:
             self._note_once(f"{attempt.name} is held ({status.reason}): scontrol release {status.job_id}")
-        ending = self._ending(attempt, status, now)
+        ending = self._ending(attempt, status, 0 if rows is None else len(rows), now)
         if ending is not None:
             self._end(trial, attempt, ending)
 
-    def _ending(self, attempt: Attempt, status: JobStatus | None, now: float) -> Ending | None:
+    def _rows(self, attempt: Attempt) -> Rows | None:
+        """A trace that cannot be read is as good as none: the scheduler and the result file still tell the end."""
+        try:
+            return self.watch.read(attempt)
+        except StoreError as error:
+            self._note_once(str(error))
+            return None
+
+    def _ending(self, attempt: Attempt, status: JobStatus | None, rows: int, now: float) -> Ending | None:
         gone = status is not None and not status.job_class.active and status.job_class is not JobClass.HELD
         result = self._result(attempt)
         if result is not None and (gone or attempt.stop or not result.cause.infrastructure):
@@ -109,14 +117,24 @@ class Controller:
         if status is None or not gone:
             self._over_since.pop(attempt.name, None)
             return None
-        since = self._over_since.setdefault(attempt.name, now)
-        if now - since < (self.study.cluster.missing_seconds if self._cluster.slots is None else 0.0):
+        if not self._over_for_good(attempt, status, rows, now):
             return None
         # the job may have written it between our look at the file and its end
         result = self._result(attempt)
         if result is not None:
             return from_result(attempt, result, status, now)
-        return from_scheduler(attempt, status, self.watch.read(attempt), now)
+        return from_scheduler(attempt, status, self._rows(attempt), now)
+
+    def _over_for_good(self, attempt: Attempt, status: JobStatus, rows: int, now: float) -> bool:
+        """Whether the time of grace is over. A job that the scheduler does not know lives while its trace grows."""
+        since, before = self._over_since.setdefault(attempt.name, (now, rows))
+        patience = self.study.cluster.missing_seconds
+        if status.job_class is not JobClass.UNKNOWN:
+            return self._cluster.slots is not None or now - since >= patience
+        if rows != before:
+            self._over_since[attempt.name] = (now, rows)
+            return False
+        return self._answered - since >= patience  # silence of the scheduler proves nothing
 
     def _result(self, attempt: Attempt) -> AttemptResult | None:
         path = self.layout.attempt(attempt.trial, attempt.number).result

@@ -11,6 +11,7 @@ from hpcjf.cluster.base import JobClass
 from hpcjf.core.lifecycle import Phase
 from hpcjf.errors import LimitClusterError, TransientClusterError
 from hpcjf.store.registry import Registry
+from hpcjf.store.traces import TraceWriter
 from hpcjf.types import Cause
 
 
@@ -98,3 +99,47 @@ def test_the_byte_budget_spares_trials_between_two_attempts_and_the_best_configu
     }
     assert len(controller.state.trials[0].attempts) == 2
     assert kept == {0, 1}
+
+
+def test_a_job_that_the_scheduler_does_not_know_lives_while_its_trace_grows(bench: Bench) -> None:
+    bench.tick()
+    first = bench.live()[0]
+    bench.site.forget("1")
+    with TraceWriter(bench.paths(first).trace) as trace:
+        for step in range(1, 6):
+            trace.append(step=step, kl=0.0, reward_mean=0.5)
+            bench.tick(100)
+    assert first.ending is None
+    for _ in range(3):
+        bench.tick(100)
+    assert first.ending is not None
+    assert first.ending.cause is Cause.LOST
+
+
+def test_no_job_is_lost_while_the_scheduler_is_silent(bench: Bench) -> None:
+    bench.tick()
+    first = bench.live()[0]
+    bench.site.forget("1")
+    bench.tick(100)
+    bench.site.fault = TransientClusterError("no answer")
+    bench.tick(3600)
+    bench.tick(3600)
+    assert first.ending is None
+    bench.site.fault = None
+    bench.tick(3600)
+    assert first.ending is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5 at all" * 100])
+def test_a_damaged_trace_harms_no_other_trial(bench: Bench, content: bytes) -> None:
+    bench.tick()
+    first, second = bench.live()
+    bench.paths(first).trace.write_bytes(content)
+    bench.paths(second).trace.symlink_to(bench.paths(first).trace)
+    bench.site.become("1", JobClass.FAILED)
+    for _ in range(3):
+        bench.tick(121)
+    assert first.ending is not None
+    assert (first.ending.cause, first.ending.step) == (Cause.FAILED, 0)
+    assert second.ending is None
+    assert bench.notes.count(str(bench.paths(second).trace)) == 1
