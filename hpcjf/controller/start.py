@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from hpcjf.cluster.base import Cluster
 from hpcjf.controller.answer import Answer, ask_process
 from hpcjf.controller.loop import Controller, stop_request
-from hpcjf.core.lifecycle import Phase, replay
+from hpcjf.core.lifecycle import Phase, StudyState, replay
 from hpcjf.errors import StudyError
 from hpcjf.store.frozen import freeze_study, load_frozen
 from hpcjf.store.journal import JournalWriter, read_journal
@@ -41,6 +41,18 @@ def _same_study(layout: RunLayout, study: Study) -> None:
         )
 
 
+def _same_site(layout: RunLayout, state: StudyState, cluster: Cluster) -> None:
+    """Another scheduler does not know the jobs of the last one: all would count as lost and run twice."""
+    before = state.controller.get("executor", cluster.name)
+    jobs = sum(1 for _, attempt in state.live() if attempt.job_id)
+    if jobs and before != cluster.name:
+        raise StudyError(
+            f"{jobs} jobs of the executor {before} have not ended, and this is {cluster.name}",
+            where=str(layout.root),
+            fix=f"resume with --executor {before}, or end them first: hpcjf stop --now {layout.root}",
+        )
+
+
 @contextmanager
 def opened(layout: RunLayout, study: Study, cluster: Cluster, lock_seconds: float = 5.0) -> Iterator[Controller]:
     """The one controller of a run directory, which is made where it does not exist.
@@ -52,9 +64,10 @@ def opened(layout: RunLayout, study: Study, cluster: Cluster, lock_seconds: floa
     with Lock(layout.lock, timeout=lock_seconds), JournalWriter(layout.journal) as journal:
         if layout.study.exists():
             _same_study(layout, study)
-        freeze_study(layout, study)
         events, problems = read_journal(layout.journal)
         state = replay(events)
+        _same_site(layout, state, cluster)
+        freeze_study(layout, study)
 
         def ask(count: int) -> Answer:
             return ask_process(layout.root, count)

@@ -1,0 +1,28 @@
+"""Run directories that are opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from controller.site import Bench
+
+from hpcjf.cluster.local import LocalCluster
+from hpcjf.controller.start import opened
+from hpcjf.errors import StudyError
+from hpcjf.store.frozen import freeze_study, load_frozen
+
+
+def test_jobs_of_one_scheduler_are_not_given_up_for_another(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "run")
+    freeze_study(bench.layout, bench.study)
+    bench.controller.emit("controller", generation=1, host="h", pid=1, job_id="", executor="site")
+    bench.tick()
+    bench.journal.close()
+    local = LocalCluster(bench.layout.local_jobs, 1)
+    changed = bench.study.model_copy(update={"search": bench.study.search.model_copy(update={"parallel": 7})})
+    with pytest.raises(StudyError, match="2 jobs of the executor site"), opened(bench.layout, changed, local):
+        pass
+    assert load_frozen(bench.layout) == bench.study, "nothing was changed"
+    with opened(bench.layout, bench.study, bench.site) as controller:
+        assert len(list(controller.state.live())) == 2
