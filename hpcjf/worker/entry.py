@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 import traceback
 from pathlib import Path
 
-from hpcjf.errors import DiskFullError, FencedError
+from hpcjf.errors import DiskFullError, FencedError, StoreError
 from hpcjf.store.frozen import load_frozen
 from hpcjf.store.layout import RunLayout
-from hpcjf.store.messages import AttemptSpec
+from hpcjf.store.messages import AttemptResult, AttemptSpec
 from hpcjf.types import Cause
 from hpcjf.worker.signals import Interruption
 
@@ -25,8 +26,13 @@ def run_attempt(spec_path: str) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     spec = AttemptSpec.read(Path(spec_path))
     layout = RunLayout(Path(spec_path).parents[3])
-    study = load_frozen(layout)
-    from hpcjf.worker.session import Session  # torch: seconds of import, after the signal handlers stand
+    try:
+        study = load_frozen(layout)
+        from hpcjf.worker.session import Session  # torch: seconds of import, after the signal handlers stand
+    except Exception as error:
+        traceback.print_exc()
+        _stillborn(spec, error, time.time() - born).write(layout.attempt(spec.trial, spec.attempt).result)
+        return
 
     session = Session(layout, study, spec, interruption, born)
     fault: Exception | None = None
@@ -47,9 +53,25 @@ def run_attempt(spec_path: str) -> None:
             os._exit(1)  # HDF5 ends the process by a segmentation fault when it cleans up on a full disk
 
 
+def _stillborn(spec: AttemptSpec, error: Exception, seconds: float) -> AttemptResult:
+    """What keeps every job here from starting (a missing package, say) is not the configuration's doing."""
+    return AttemptResult(
+        name=spec.name,
+        cause=Cause.LAUNCH_FAILURE,
+        step=0,
+        start_step=0,
+        score=None,
+        seconds=0.0,
+        startup_seconds=seconds,
+        cpu_seconds=time.process_time(),
+        peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        detail=f"{type(error).__name__}: {error}"[:500],
+    )
+
+
 def cause_of(error: Exception) -> Cause:
-    """A full disk is the cluster's doing; memory and everything else the configuration's."""
-    if isinstance(error, DiskFullError):
+    """Files that cannot be read, written or locked are the cluster's doing; memory and the rest the configuration's."""
+    if isinstance(error, StoreError):
         return Cause.LOST
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return Cause.OUT_OF_MEMORY

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcjf.errors import StoreError
+from hpcjf.errors import FencedError
 from hpcjf.store.layout import AttemptPaths, RunLayout
 from hpcjf.store.messages import AttemptResult, AttemptSpec, StopOrder
 from hpcjf.store.registry import Registry, RegistryEntry
@@ -60,6 +60,7 @@ class Session:
 
     def _prepare(self) -> None:
         spec, study = self.spec, self.study
+        self._alone()
         registry = Registry(self.layout.registry)
         self.entry = registry.entry(spec.config_id, spec.model, spec.training_seed)
         self.entry.claim(spec.name, spec.generation)
@@ -71,12 +72,18 @@ class Session:
         if spec.purpose is Purpose.RECIPE:
             self.base_test_scores = self._scores(self.data.test)
         checkpoint = self.entry.newest()
-        if checkpoint is not None and checkpoint.step > spec.steps:
-            what = f"holds step {checkpoint.step}, past this trial's {spec.steps}"
-            raise StoreError(what, where=str(checkpoint.path))
-        if checkpoint is not None:
+        # one past this trial's end, left by a trial that the cluster lost, is no help: from the base weights then
+        if checkpoint is not None and checkpoint.step <= spec.steps:
             self.trainer.load(checkpoint.path)
         self.start_step = self.trainer.step
+
+    def _alone(self) -> None:
+        """A job that was submitted twice or started again must not spoil what the first one says of the attempt.
+
+        :raises FencedError: the attempt has been run.
+        """
+        if self.paths.trace.exists() or self.paths.result.exists():
+            raise FencedError("run before, or elsewhere now", where=str(self.paths.folder), fix="end without writing")
 
     def _trainer(self) -> Trainer:
         study, spec = self.study, self.spec
@@ -103,6 +110,7 @@ class Session:
 
     def _train(self) -> tuple[Cause, str]:
         every, saved = self.study.checkpoints.save_every, self.trainer.step
+        self._alone()
         with TraceWriter(self.paths.trace) as trace:
             while self.trainer.step < self.spec.steps:
                 verdict = self._verdict()

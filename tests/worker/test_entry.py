@@ -1,0 +1,103 @@
+"""Attempts that start from odd states, each in a process of its own as in a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hpcjf.errors import DiskFullError, LockTimeoutError, StudyError, TrainingError
+from hpcjf.store.frozen import freeze_study
+from hpcjf.store.layout import AttemptPaths, RunLayout
+from hpcjf.store.messages import AttemptResult, AttemptSpec
+from hpcjf.store.registry import Registry
+from hpcjf.store.traces import read_trace
+from hpcjf.study import Study
+from hpcjf.types import Cause, Purpose
+from hpcjf.worker.entry import cause_of
+
+
+@pytest.fixture
+def layout(models: Path, tmp_path: Path) -> RunLayout:
+    layout = RunLayout(tmp_path / "run")
+    layout.create()
+    study = {
+        "models": [{"name": "s", "path": str(models / "small")}],
+        "task": {"validation_rows": 8, "test_rows": 8},
+        "algorithm": {"prompts_per_step": 2, "minibatches": 1, "max_new_tokens": 2, "eval_every": 2},
+        "recipe": {"learning_rate": 1e-4},
+        "budget": {"min": 2, "max": 6},
+        "checkpoints": {"save_every": 2},
+    }
+    freeze_study(layout, Study.model_validate(study))
+    return layout
+
+
+def write_spec(layout: RunLayout, trial: int, steps: int) -> AttemptPaths:
+    paths = layout.attempt(trial, 1)
+    paths.create()
+    fields = {"config": {"learning_rate": 1e-4}, "config_id": "c", "model": "s", "training_seed": 0}
+    spec = AttemptSpec(
+        name=f"t{trial}", generation=1, trial=trial, attempt=1, steps=steps, purpose=Purpose.SEARCH, **fields
+    )
+    spec.write(paths.spec)
+    return paths
+
+
+def run(specs: Sequence[Path], before: str = "") -> subprocess.CompletedProcess[str]:
+    code = f"import sys\n{before}\nfrom hpcjf.worker.entry import run_attempt\nfor s in sys.argv[1:]: run_attempt(s)"
+    command = [sys.executable, "-c", code, *map(str, specs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_checkpoint_past_the_end_of_a_trial_is_no_help_and_no_fault(layout: RunLayout) -> None:
+    """As one that a trial left which the cluster lost for good."""
+    long, short = write_spec(layout, 0, 6), write_spec(layout, 1, 2)
+    run([long.spec, short.spec])
+    result = AttemptResult.read(short.result)
+    assert (result.cause, result.start_step, result.step) == (Cause.COMPLETED, 0, 2)
+    assert read_trace(short.trace)["reward_mean"].tolist() == read_trace(long.trace)["reward_mean"].tolist()[:2]
+    newest = Registry(layout.registry).entry("c", "s", 0).newest()
+    assert newest is not None
+    assert newest.step == 6
+
+
+def test_a_second_job_of_one_attempt_leaves_the_first_ones_files_alone(layout: RunLayout) -> None:
+    paths = write_spec(layout, 0, 2)
+    first = run([paths.spec])
+    before = paths.result.read_bytes(), paths.trace.read_bytes()
+    second = run([paths.spec])
+    assert "completed" in first.stdout
+    assert "run before" in second.stderr
+    assert (paths.result.read_bytes(), paths.trace.read_bytes()) == before
+
+
+@pytest.mark.parametrize("fault", ["package", "study"])
+def test_a_job_that_cannot_start_says_why_and_blames_no_configuration(layout: RunLayout, fault: str) -> None:
+    paths = write_spec(layout, 0, 2)
+    if fault == "study":
+        layout.study.unlink()
+    run([paths.spec], 'sys.modules["torch"] = None' if fault == "package" else "")
+    result = AttemptResult.read(paths.result)
+    assert (result.cause, result.step) == (Cause.LAUNCH_FAILURE, 0)
+    assert ("torch" if fault == "package" else "study.yaml") in result.detail
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (DiskFullError("full"), Cause.LOST),
+        (LockTimeoutError("held"), Cause.LOST),
+        (MemoryError(), Cause.OUT_OF_MEMORY),
+        (TrainingError("diverges"), Cause.FAILED),
+        (StudyError("bad value"), Cause.FAILED),
+        (ZeroDivisionError(), Cause.FAILED),
+    ],
+)
+def test_faults_of_the_file_system_are_not_the_configurations(error: Exception, cause: Cause) -> None:
+    assert cause_of(error) is cause
