@@ -53,7 +53,7 @@ def propose(study: Study, state: StudyState, count: int) -> Answer:
         elif known.cause is None:
             pending.append(Pending(known.trial.config_id, known.trial.config, known.trial.fidelity))
     proposals: list[Proposal] = []
-    first = len(state.trials)
+    first = state.next_number
     for number in range(first, first + count):
         proposal = searcher.ask(number, pending)
         if proposal is None:

@@ -28,7 +28,7 @@ class Submitter:
 
     def intend(self, trial: Trial, state: StudyState) -> Attempt:
         """Journal a new attempt and write its spec."""
-        number = len(state.trials[trial.number].attempts) + 1
+        number = max((attempt.number for attempt in state.trials[trial.number].attempts), default=0) + 1
         name = f"hpcjf-{state.run_id}-t{trial.number:04d}-a{number:02d}"
         self._emit("attempt", trial=trial.number, attempt=number, name=name)
         return state.trials[trial.number].attempts[-1]

@@ -99,7 +99,7 @@ class Planner:
     ) -> None:
         self._emit(
             "trial",
-            number=len(state.trials),
+            number=state.next_number,
             config_id=config_id(config),
             config={name: config[name] for name in SEARCHABLE if name in config},
             model=where.model,

@@ -116,19 +116,31 @@ class StudyState:
     last_time: float | None = None
 
     def apply(self, event: Event) -> None:
-        """Take one event in. Unknown kinds are ignored, so that an older program reads a newer journal."""
+        """Take one event in. Unknown kinds are ignored, so that an older program reads a newer journal.
+
+        So are, with a note, events about a trial or attempt whose own record was damaged and set aside.
+        """
         time = float(event["time"])
         if event["kind"] != "controller" and self.last_time is not None:
             self.active_seconds += max(0.0, time - self.last_time)
         self.last_time = time
         handler = _HANDLERS.get(event["kind"])
-        if handler:
-            handler(self, event)
+        try:
+            if handler:
+                handler(self, event)
+        except LookupError:
+            if "trial" not in event:
+                raise
+            self.notes.append((time, f"{event['kind']} skipped: no record of trial {event['trial']}'s attempt"))
 
     def attempt(self, event: Event) -> Attempt:
         attempts: list[Attempt] = self.trials[event["trial"]].attempts
-        found: Attempt = attempts[event["attempt"] - 1]
-        return found
+        return {attempt.number: attempt for attempt in attempts}[event["attempt"]]
+
+    @property
+    def next_number(self) -> int:
+        """Of the next trial; higher than all known, of which a damaged journal may have lost some."""
+        return max(self.trials, default=-1) + 1
 
     def live(self) -> Iterator[tuple[Trial, Attempt]]:
         """Attempts that were intended and have not ended."""

@@ -109,3 +109,21 @@ def test_an_attempt_that_died_before_its_first_step_does_not_move_the_start() ->
     seen = replay(events).trials[0].observation()
     assert seen is not None
     assert seen.start_step == 10
+
+
+@pytest.mark.parametrize("lost", range(len(story())))
+def test_a_record_that_was_lost_takes_no_other_trial_with_it(lost: int) -> None:
+    events = story()
+    del events[lost]
+    state = replay(events)
+    assert state.next_number == 2 - (lost == 10)
+    assert set(state.trials) == {0, 1} - ({0} if lost == 2 else {1} if lost == 10 else set())
+    if lost == 3:
+        assert [attempt.number for attempt in state.trials[0].attempts] == [2]
+        assert state.trials[0].cause is Cause.COMPLETED
+    assert any("no record" in text for _, text in state.notes) == (lost in (2, 3, 8))
+
+
+def test_a_malformed_event_is_no_lost_record() -> None:
+    with pytest.raises(KeyError):
+        replay([{"kind": "phase", "time": 0.0}])
