@@ -113,6 +113,7 @@ def run(
 ) -> None:
     """Run a study, or resume one. Ctrl-C once detaches (jobs go on), twice stops."""
     from hpcjf.controller.start import drive, opened, resume
+    from hpcjf.core.lifecycle import Phase
     from hpcjf.store.frozen import load_frozen
     from hpcjf.store.layout import RunLayout
 
@@ -123,7 +124,8 @@ def run(
         frozen = load_frozen(layout)
         cluster, why = detect(executor.value if executor else frozen.cluster.executor, layout.local_jobs)
         print(f"executor: {cluster.name} ({why})")
-        study = frozen
+        # later commands ask the executor that has the jobs
+        study = frozen.model_copy(update={"cluster": frozen.cluster.model_copy(update={"executor": cluster.name})})
     else:
         file = _study_file(path)
         layout = RunLayout((run_dir or file.parent / "run").absolute())
@@ -132,6 +134,8 @@ def run(
     with opened(layout, study, cluster) as controller:
         resume(controller)
         print(f"run directory: {layout.root}")
+        if controller.state.phase is Phase.DONE:
+            print("the study is done: higher limits do not reopen it; to search on, name another --run-dir")
         with _shown(study) as show:
             outcome = drive(controller, show, _interrupts())
         state = controller.state

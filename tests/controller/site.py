@@ -86,12 +86,12 @@ class Bench:
             }
         )
         self.ask: Callable[[int], Answer] = self.propose
+        self.journal: JournalWriter | None = None
         self.restart()
 
     def restart(self) -> None:
         """As after kill -9: a new controller that knows the journal only."""
-        if hasattr(self, "journal"):
-            self.journal.close()
+        self.close()
         self.journal = JournalWriter(self.layout.journal)
         state = replay(read_journal(self.layout.journal)[0])
         self.controller = Controller(
@@ -102,6 +102,11 @@ class Bench:
         first = len(self.controller.state.trials)
         configs = [{**RECIPE, "learning_rate": 1e-4 * (first + k + 2)} for k in range(count)]
         return Answer(tuple(Proposal(config, Fidelity("s", 10)) for config in configs), RECIPE)
+
+    def close(self) -> None:
+        """As after the controller's death: the journal has no writer."""
+        if self.journal:
+            self.journal.close()
 
     def tick(self, seconds: float = 0.0) -> None:
         self.now += seconds
