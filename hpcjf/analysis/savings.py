@@ -88,7 +88,9 @@ def savings(state: StudyState, study: Study) -> Savings:
 
 
 def _endings(trial: TrialState) -> list[Ending]:
-    return [attempt.ending for attempt in trial.attempts if attempt.ending]
+    """Of attempts that got as far as a step; one that died before knows nothing of where it would have started."""
+    endings = (attempt.ending for attempt in trial.attempts if attempt.ending)
+    return [ending for ending in endings if ending.step > 0]
 
 
 def _counts(trial: TrialState, lowest: int) -> bool:

@@ -190,7 +190,7 @@ class Controller:
         if self.state.phase in (Phase.DONE, Phase.STOPPED):
             return
         for trial, attempt in list(self.state.live()):
-            verdict = self.watch.verdict(trial, attempt)
+            verdict = self.watch.verdict(trial, attempt, self.state.before(trial, attempt))
             if verdict is not None:
                 self._order(trial, attempt, verdict.cause, verdict.why)
         free = self._limit() - len(self.state.open_trials())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,7 @@ class TraceWatch:
     def __init__(self, layout: RunLayout, stopping: StoppingSection) -> None:
         self._layout, self._stopping = layout, stopping
         self._rows: dict[str, Rows] = {}
+        self._past: dict[str, list[Rows]] = {}
 
     def read(self, attempt: Attempt) -> Rows | None:
         """All rows of an attempt, None before its first."""
@@ -46,15 +48,22 @@ class TraceWatch:
             self._rows[attempt.name] = known
         return known
 
-    def verdict(self, trial: Trial, attempt: Attempt) -> StopDecision | None:
+    def verdict(self, trial: Trial, attempt: Attempt, before: Sequence[Attempt] = ()) -> StopDecision | None:
         """Whether the rule stops the attempt, by the rows that ``read`` has brought so far.
 
-        Final runs are never stopped: the comparison needs them whole.
+        ``before``: earlier attempts of the configuration on the model, in their order. What they wrote up to the
+        checkpoint that this one went on from belongs to the same training. Final runs are never stopped: the
+        comparison needs them whole.
         """
         rows = self._rows.get(attempt.name)
         if rows is None or attempt.stop or trial.purpose is not Purpose.SEARCH:
             return None
-        return decide(rows, self._stopping)
+        if attempt.name not in self._past:
+            self._past[attempt.name] = [read_trace(self._layout.attempt(a.trial, a.number).trace) for a in before]
+        whole = rows
+        for past in reversed(self._past[attempt.name]):
+            whole = np.concatenate([past[past["step"] < whole["step"][0]], whole])
+        return decide(whole, self._stopping)
 
     def progress(self, attempt: Attempt) -> Progress | None:
         rows = self._rows.get(attempt.name)
@@ -66,6 +75,7 @@ class TraceWatch:
 
     def forget(self, attempt: Attempt) -> None:
         self._rows.pop(attempt.name, None)
+        self._past.pop(attempt.name, None)
 
 
 def last_score(rows: Rows) -> float | None:

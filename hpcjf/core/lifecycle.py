@@ -148,6 +148,17 @@ class StudyState:
             if state.live:
                 yield state.trial, state.live
 
+    def before(self, trial: Trial, attempt: Attempt) -> list[Attempt]:
+        """Earlier attempts of the same configuration, model and training seed: those it may have gone on from."""
+        key = (trial.config_id, trial.fidelity.model, trial.training_seed)
+        same = (
+            known
+            for known in self.trials.values()
+            if (known.trial.config_id, known.trial.fidelity.model, known.trial.training_seed) == key
+        )
+        earlier = (a for known in same for a in known.attempts if (a.trial, a.number) < (attempt.trial, attempt.number))
+        return [a for a in earlier if a.ending]
+
     def open_trials(self) -> list[TrialState]:
         """Trials that are not over, with or without a live attempt."""
         return [state for state in self.trials.values() if state.cause is None]
