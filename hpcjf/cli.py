@@ -186,33 +186,72 @@ def stop(
     run: Run, now: Annotated[bool, typer.Option("--now", help="Also cancel our jobs; they save first.")] = False
 ) -> None:
     """No new jobs; the study can be resumed with hpcjf run RUN."""
+    from hpcjf.controller.history import state_of
+    from hpcjf.core.lifecycle import Phase
+    from hpcjf.errors import LockTimeoutError
     from hpcjf.store.layout import RunLayout
+    from hpcjf.store.locks import Lock
     from hpcjf.store.messages import StopRequest
 
     layout = RunLayout(_run_root(run))
     layout.check_owner()
+    if state_of(layout)[0].phase is Phase.DONE:
+        print("the study is done: nothing to stop")
+        return
     StopRequest(now=now).write(layout.stop_request)
-    _stop_without_controller(layout, now)
+    try:
+        with Lock(layout.lock, timeout=0.5):
+            pass
+    except LockTimeoutError:
+        print(f"asked the running controller to stop{' now' if now else ''}; watch: hpcjf status {layout.root}")
+    else:
+        _stop_without_controller(layout, now)
 
 
 def _stop_without_controller(layout: RunLayout, now: bool) -> None:
     """Where no controller is there to obey, obey in its place."""
     from hpcjf.cluster.detect import detect
     from hpcjf.controller.start import drive, opened
-    from hpcjf.errors import LockTimeoutError
     from hpcjf.store.frozen import load_frozen
 
     study = load_frozen(layout)
-    try:
-        cluster, _ = detect(study.cluster.executor, layout.local_jobs)
-        with opened(layout, study, cluster, lock_seconds=0.5) as controller:
-            if now:
-                drive(controller, lambda _: None, _interrupts())
-            else:
-                controller.tick()
-            print(f"stopped; resume with: hpcjf run {layout.root}")
-    except LockTimeoutError:
-        print(f"asked the running controller to stop{' now' if now else ''}; watch: hpcjf status {layout.root}")
+    cluster, _ = detect(study.cluster.executor, layout.local_jobs)
+    with opened(layout, study, cluster, lock_seconds=0.5) as controller:
+        if now:
+            outcome = drive(controller, lambda _: None, _interrupts())
+        else:
+            controller.tick()
+            outcome = "stopped"
+        print(f"{outcome}; resume with: hpcjf run {layout.root}")
+
+
+@app.command()
+def sbatch(
+    path: Annotated[Path, typer.Argument(help="Study file, or its folder.", metavar="STUDY")],
+    minutes: Annotated[int, typer.Option(help="Wall-time limit of the controller's job.", min=1)] = 720,
+) -> None:
+    """Print a batch script that runs the controller as a small job: hpcjf sbatch STUDY | sbatch."""
+    from hpcjf.cluster.template import controller_script
+    from hpcjf.config import read_study
+
+    file = _study_file(path)
+    study, _ = read_study(file)
+    small = {
+        "time_minutes": minutes,
+        "cpus": 1,
+        "gpus": None,
+        "mem_gb": 1,
+        "mem_per_cpu_gb": None,
+        "mem_per_gpu_gb": None,
+    }
+    script = controller_script(
+        name=f"hpcjf-{study.study.name}",
+        program=Path(sys.executable).with_name("hpcjf"),
+        run=file.parent.absolute(),
+        resources=study.cluster.model_copy(update=small),
+        signal_seconds=60,
+    )
+    print(script, end="")
 
 
 @app.command()

@@ -715,7 +715,7 @@ class TestShell:
         monkeypatch.setenv("COLUMNS", "120")
         result = hpcjf("--help")
         assert result.code == 0
-        for command in ("init", "check", "run", "status", "stop", "report", "best"):
+        for command in ("init", "check", "run", "status", "stop", "report", "best", "sbatch"):
             assert re.search(rf"\b{command} +[A-Z]", result.out), command
             told = hpcjf(command, "--help")
             assert told.code == 0

@@ -138,3 +138,14 @@ def test_job_cancelled_by_hand_is_not_tried_again(write_study: Callable[..., Pat
     known = state_of(root).trials[0]
     assert len(known.attempts) == 1
     assert known.cause is Cause.CANCELLED_BY_OTHER
+
+
+def test_controller_runs_as_a_job_of_its_own(write_study: Callable[..., Path]) -> None:
+    """P26, S21: for sites that allow no long process on a login node."""
+    file = write_study(cluster=SLURM, search={"max_trials": 1, "method": "recipe"})
+    script = hpcjf("sbatch", file, "--minutes", "10").stdout
+    subprocess.run(["sbatch"], input=script, text=True, check=True, capture_output=True, timeout=60)
+    root = file.parent / "run"
+    wait_until(lambda: RunLayout(root).study.exists() and state_of(root).phase is Phase.DONE)
+    assert state_of(root).controller["job_id"]
+    assert len(state_of(root).of(Purpose.RECIPE)) == 1
