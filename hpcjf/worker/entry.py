@@ -13,6 +13,7 @@ from hpcjf.errors import DiskFullError, FencedError, StoreError
 from hpcjf.store.frozen import load_frozen
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.messages import AttemptResult, AttemptSpec
+from hpcjf.store.visibility import wait_visible
 from hpcjf.types import Cause
 from hpcjf.worker.signals import Interruption
 
@@ -24,6 +25,7 @@ def run_attempt(spec_path: str) -> None:
     interruption.install()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    wait_visible(Path(spec_path))
     spec = AttemptSpec.read(Path(spec_path))
     layout = RunLayout(Path(spec_path).parents[3])
     try:
