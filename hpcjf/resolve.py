@@ -17,7 +17,18 @@ from pydantic import ValidationError
 from hpcjf.config import Lines, explain, line_of, nearest, read_yaml
 from hpcjf.core.slurm_directives import omitted
 from hpcjf.errors import HpcjfError, ModelError, PermanentClusterError, StudyError, TaskError
-from hpcjf.study import SEARCHABLE, AlgorithmSection, Categorical, Dimension, ModelSection, RealRange, Section, Study
+from hpcjf.study import (
+    SEARCHABLE,
+    AlgorithmSection,
+    Categorical,
+    Dimension,
+    ModelSection,
+    RealRange,
+    Section,
+    Study,
+    TaskSection,
+)
+from hpcjf.tasks import needs_embedder
 
 BUILTIN = "builtin:"
 BUILTINS = ("tiny-xs", "tiny-s", "tiny-m")
@@ -49,7 +60,7 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
     """Everything but the executor. Raises UserError; may take a minute to train a built-in model once."""
     study = _resolve_recipe(study, path, lines)
     with at_line(path, lines):
-        task = study.task.model_copy(update={"path": _data_path(study.task.path, path.parent.absolute())})
+        task = _task(study.task, path.parent.absolute())
     places = [line_of(path, lines, ("models", index, "path")) for index in range(len(study.models))]
     folders = [_folder(model, path.parent.absolute(), at) for model, at in zip(study.models, places, strict=True)]
     for index, model in enumerate(study.models):
@@ -177,6 +188,16 @@ def _expanded(name: str) -> Path:
         return Path(name)
 
 
+def _task(task: TaskSection, base: Path) -> TaskSection:
+    """Rows, and the embedder of a task that needs one, as local paths: jobs run without the hub."""
+    found: dict[str, str | None] = {"path": _data_path(task.path, base)}
+    if needs_embedder(task):
+        folder = (base / _expanded(task.embedder)).absolute()
+        local = os.path.isfile(folder / "config.json")
+        found["embedder"] = str(folder if local else _download("embedder", task.embedder, None, "task.embedder"))
+    return task.model_copy(update=found)
+
+
 def _data_path(name: str | None, base: Path) -> str | None:
     if name is None:
         return None
@@ -216,17 +237,17 @@ def _folder(model: ModelSection, base: Path, where: str) -> Path:
     if model.path.startswith((".", "/", "~", "$")) or model.path.count("/") != 1 or os.path.isdir(folder.parent):
         what = f"model {model.name}: no folder {folder}"
         raise ModelError(what, where=where, fix="name a model folder, a hub id or builtin:tiny-s")
-    return _download(model, where)
+    return _download(f"model {model.name}", model.path, model.revision, where)
 
 
-def _download(model: ModelSection, where: str) -> Path:
+def _download(role: str, hub_id: str, revision: str | None, where: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(model.path, revision=model.revision))
+        return Path(snapshot_download(hub_id, revision=revision))
     except Exception as error:  # the hub's errors have no common root
         said = [*str(error).strip().splitlines(), type(error).__name__][0]
-        what = f"model {model.name}: no folder and no hub model {model.path}: {said}"
+        what = f"{role}: no folder and no hub model {hub_id}: {said}"
         raise ModelError(what, where=where, fix="check the path, or the network") from error
 
 

@@ -214,6 +214,24 @@ def one(path: object, **more: Any) -> list[dict[str, Any]]:
     return [{"name": "s", "path": str(path), **more}]
 
 
+class TestEmbedder:
+    def test_a_folder_becomes_absolute(self, resolve: Resolve, fake_model: FakeModel, tmp_path: Path) -> None:
+        folder, rows = fake_model("embedder", 10), tmp_path / "rows.json"
+        rows.write_text("[]")
+        task = {"names": ["plp"], "path": "rows.json", "embedder": os.path.relpath(folder, tmp_path)}
+        assert resolve(task=task).task.embedder == str(folder)
+
+    def test_one_that_cannot_be_had_is_refused_before_any_job(self, resolve: Resolve, tmp_path: Path) -> None:
+        (tmp_path / "rows.json").write_text("[]")
+        task = {"names": ["plp"], "path": "rows.json", "embedder": "nobody/has-this"}
+        assert "embedder: no folder and no hub model nobody/has-this" in refused(
+            resolve, ModelError, tmp_path, task=task
+        )
+
+    def test_it_is_left_alone_where_no_task_needs_it(self, resolve: Resolve) -> None:
+        assert resolve(task={"embedder": "nobody/has-this"}).task.embedder == "nobody/has-this"
+
+
 class TestModel:
     def test_parameters_are_counted_without_a_weight(self, resolve: Resolve) -> None:
         assert [model.parameters for model in resolve().models] == [1000, 5000]
