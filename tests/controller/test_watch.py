@@ -64,9 +64,10 @@ def test_a_resumed_trial_is_judged_with_what_came_before_its_checkpoint(layout: 
 
 
 def test_rows_beyond_the_checkpoint_are_not_counted_twice(layout: RunLayout) -> None:
-    """The lower trial ran to step 20, was resumed at 11: its steps 11 to 20 were run again."""
-    first = attempt(layout, 0, {step: 0.0 for step in range(1, 5)} | {step: 0.5 for step in range(5, 21)})
-    second = attempt(layout, 1, {step: 0.5 for step in range(5, 60)})
+    """The lower attempt died at step 10 and was resumed from step 7: three zero rewards, not six, are no five."""
+    ran = {step: 0.5 for step in range(1, 8)} | {8: 0.0, 9: 0.0, 10: 0.0}
+    again = {8: 0.0, 9: 0.0, 10: 0.0} | {step: 0.5 for step in range(11, 20)}
+    first, second = attempt(layout, 0, ran), attempt(layout, 1, again)
     watch = TraceWatch(layout, StoppingSection(rule="paper"))
     watch.read(second)
     assert watch.verdict(TRIAL, second, [first]) is None
