@@ -39,10 +39,15 @@ class _Candidates:
     fidelities: list[Fidelity]
     resumed: list[int]
 
-    def probes(self, target: str, known: Collection[str]) -> NDArray[np.bool_]:
-        """Those that try a configuration known from another model on the target."""
+    def probes(self, full: Fidelity, known: Collection[str]) -> NDArray[np.bool_]:
+        """Those that try a configuration known from another model on the target, below its full budget if they can.
+
+        A probe is to be cheap: what it finds good can be promoted from its checkpoint.
+        """
         pairs = zip(self.configs, self.fidelities, strict=True)
-        return np.array([fidelity.model == target and config_id(config) in known for config, fidelity in pairs])
+        found = np.array([fidelity.model == full.model and config_id(config) in known for config, fidelity in pairs])
+        cheap = found & np.array([fidelity.steps < full.steps for fidelity in self.fidelities])
+        return cheap if cheap.any() else found
 
 
 def active_set(scored: Sequence[tuple[Observation, float]], limit: int) -> Sequence[tuple[Observation, float]]:
@@ -114,7 +119,7 @@ class JfhpoSearcher:
         improvement = expected_improvement(joint.mean, sigma, self._incumbent(beliefs, score))
         improvement *= beliefs.feasible(candidates.configs, candidates.fidelities)
         cost = self._cost(beliefs, candidates)
-        probe = self._probe_due(pending) & candidates.probes(self.problem.target, self._untried())
+        probe = self._probe_due(pending) & candidates.probes(self.problem.full, self._untried())
         eligible = np.where(probe, improvement, -1.0) if probe.any() else improvement
         chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
         resumed = candidates.resumed[chosen]
