@@ -29,9 +29,9 @@ from hpcjf.study import (
     TaskSection,
 )
 from hpcjf.tasks import needs_embedder
+from hpcjf.training.tiny import SHAPES, default_cache
 
 BUILTIN = "builtin:"
-BUILTINS = ("tiny-xs", "tiny-s", "tiny-m")
 
 
 class Recipe(Section):
@@ -217,15 +217,15 @@ def _check_directives(study: Study, model: ModelSection, where: str) -> None:
 
 def cache_folder() -> Path:
     """Where built-in models are kept: HPCJF_CACHE, else ~/.cache/hpcjf."""
-    return Path(os.environ.get("HPCJF_CACHE") or Path.home() / ".cache" / "hpcjf").absolute()
+    return default_cache().parent.absolute()
 
 
 def _folder(model: ModelSection, base: Path, where: str) -> Path:
     """The local folder of a model; downloads a hub id. That of a built-in one may have to be made yet."""
     if model.path.startswith(BUILTIN):
         name = model.path.removeprefix(BUILTIN)
-        if name not in BUILTINS:
-            raise ModelError(f"no built-in model {name}", where=where, fix=nearest(name, BUILTINS))
+        if name not in SHAPES:
+            raise ModelError(f"no built-in model {name}", where=where, fix=nearest(name, tuple(SHAPES)))
         return cache_folder() / "models" / name
     folder = (base / _expanded(model.path)).absolute()
     if os.path.isdir(folder):
