@@ -84,7 +84,7 @@ class Adapter(Section):
 
 class ModelSection(Section):
     name: Name
-    path: str = Field(description="Model folder, hub id, or builtin:tiny-xs, builtin:tiny-s, builtin:tiny-m.")
+    path: str = Field(description="Model folder, hub id, or builtin:tiny-xs, -s, -m or -l.")
     revision: str | None = None
     parameters: int | None = Field(None, ge=1, description="Parameter count; read from the weights where omitted.")
     adapter: Adapter = Adapter()
@@ -99,12 +99,14 @@ class ModelSection(Section):
         return self
 
 
-TaskName = Literal["arithmetic", "race_c", "race_fortran", "mlperf", "plp"]
+TaskName = Literal["arithmetic", "subtraction", "race_c", "race_fortran", "mlperf", "plp"]
+BUILTIN_TASKS = frozenset({"arithmetic", "subtraction"})
+"""Tasks whose rows are made, not read from files."""
 
 
 class TaskSection(Section):
     names: tuple[TaskName, ...] = Field(("arithmetic",), min_length=1, description="One task, or several mixed.")
-    path: str | None = Field(None, description="File, or folder of files, with the rows; arithmetic needs none.")
+    path: str | None = Field(None, description="File, or folder of files, with the rows; arithmetic and subtraction need none.")
     validation_rows: int = Field(128, ge=1, description="Rows cut from the training rows to score trials.")
     test_rows: int | None = Field(None, ge=1, description="Cap on test rows in the final comparison; null = all.")
     max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are left out, and counted.")
@@ -187,18 +189,34 @@ class BudgetSection(Section):
         return self
 
 
+Method = Literal["jfhpo", "recipe", "grid", "random", "sha", "hyperband", "asha", "bohb", "tpe"]
+
+
 class SearchSection(Section):
-    method: Literal["jfhpo", "random", "recipe"] = "jfhpo"
+    method: Method = "jfhpo"
+    acquisition: Literal["joint", "paper"] = Field(
+        "joint", description="jfhpo: what a trial teaches about the target per cost, or the paper's EI of the proxy."
+    )
+    deterministic: bool = Field(False, description="The same study from the same seed, whatever the timing; slower.")
     parallel: int = Field(4, ge=1, description="Most jobs in flight.")
     max_trials: int | None = Field(24, ge=1, description="Search trials, the recipe's first one included.")
     max_hours: float | None = Field(None, gt=0, description="Wall time of the search, hours.")
     max_job_hours: float | None = Field(None, gt=0, description="Job time of the search summed over jobs, hours.")
     initial: int = Field(4, ge=0, description="Space-filling trials on the proxy before the surrogate takes over.")
+    configurations: tuple[dict[str, bool | int | float | str], ...] = Field(
+        (), description="Configurations to try right after the recipe; what one leaves out is the recipe's."
+    )
+    warm_start: str | None = Field(None, description="Run directory of an earlier study over the same space.")
+    kl_ceiling: float | None = Field(
+        None, gt=0, description="Largest KL to the reference, nats per token, at which a configuration may win."
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if self.max_trials is self.max_hours is self.max_job_hours is None:
             raise ValueError("set at least one of max_trials, max_hours, max_job_hours")
+        if self.deterministic and (self.max_trials is None or self.max_hours or self.max_job_hours):
+            raise ValueError("deterministic needs max_trials as the only limit: the others depend on the clock")
         return self
 
 
@@ -257,6 +275,6 @@ class Study(Section):
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise ValueError(f"model names must differ: {', '.join(names)}")
-        if set(self.task.names) != {"arithmetic"} and self.task.path is None:
+        if not BUILTIN_TASKS.issuperset(self.task.names) and self.task.path is None:
             raise ValueError(f"task {', '.join(self.task.names)} needs task.path")
         return self

@@ -88,6 +88,7 @@ class Observation:
     ``fidelity.steps`` is the step reached, ``score`` the validation score there (None where none was
     measured), ``start_step`` the checkpoint it went on from, ``seconds`` the training wall time of steps
     ``start_step`` → ``fidelity.steps`` without start-up, ``startup_seconds`` the rest of the job's wall time.
+    ``kl`` is the KL to the reference at the end, nats per token, None where none was measured.
     """
 
     trial: int
@@ -99,3 +100,4 @@ class Observation:
     start_step: int
     seconds: float
     startup_seconds: float
+    kl: float | None = None

@@ -212,7 +212,10 @@ def test_binary_files(file: Path, content: bytes) -> None:
             "task:\n  names:\n    - arithmetic\n    - race-c\n",
             ":6: task.names.1 cannot be 'race-c'; did you mean race_c?",
         ),
-        ("search: {method: bayes}\n", ":3: search.method cannot be 'bayes'; one of: jfhpo, random, recipe"),
+        (
+            "search: {method: bayes}\n",
+            ":3: search.method cannot be 'bayes'; one of: jfhpo, recipe, grid, random, sha, hyperband, asha, bohb, tpe",
+        ),
         ("space: {kl_coef: {low: 1, high: 2}}\n", ":3: key space.kl_coef.type is missing; add one of real, integer"),
         (
             "space: {kl_coef: {type: rael, low: 1, high: 2}}\n",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from hpcjf.core.searchers.base import ModelFidelity, Pending, Searcher, SearchProblem
 from hpcjf.core.searchers.jfhpo import JfhpoSearcher
 from hpcjf.core.searchers.random import RandomSearcher
 from hpcjf.core.searchers.recipe import RecipeSearcher
+from hpcjf.study import Method
 
 __all__ = ["ModelFidelity", "Pending", "SearchProblem", "Searcher", "make_searcher"]
 
@@ -18,5 +17,5 @@ _METHODS: dict[str, type[JfhpoSearcher] | type[RandomSearcher] | type[RecipeSear
 }
 
 
-def make_searcher(method: Literal["jfhpo", "random", "recipe"], problem: SearchProblem) -> Searcher:
+def make_searcher(method: Method, problem: SearchProblem) -> Searcher:
     return _METHODS[method](problem)

@@ -35,7 +35,9 @@ class SearchProblem:
     """What is searched. ``models`` run from proxy to target, ``rungs`` from the smallest to the full budget.
 
     ``recipe`` has a value for every name of the space; names beyond it go unchanged into every proposal.
-    ``initial`` counts the space-filling trials, ``max_trials`` all search trials, the recipe's included.
+    ``initial`` counts the space-filling trials, ``max_trials`` all search trials, the recipe's included. ``given`` are
+    configurations to try right after the recipe. ``earlier`` was observed by another study over the same space, on
+    models of this study or of ``earlier_models``. ``kl_ceiling`` bounds the KL of a winner, nats per token.
     """
 
     space: Space
@@ -47,6 +49,12 @@ class SearchProblem:
     max_trials: int | None = None
     initial: int = 4
     save_every: int = 10
+    eta: float = 3.0
+    given: tuple[Config, ...] = ()
+    earlier: tuple[Observation, ...] = ()
+    earlier_models: tuple[ModelFidelity, ...] = ()
+    kl_ceiling: float | None = None
+    acquisition: Literal["joint", "paper"] = "joint"
 
     def __post_init__(self) -> None:
         missing = [name for name in self.space.names if name not in self.recipe]
@@ -54,6 +62,8 @@ class SearchProblem:
             fix = "give the recipe a value for each dimension of space"
             raise StudyError(f"the recipe lacks {', '.join(missing)}", where="recipe", fix=fix)
         object.__setattr__(self, "recipe", self.space.canonical(self.recipe))
+        given = tuple(self.space.canonical(self.complete(config)) for config in self.given)
+        object.__setattr__(self, "given", given)
 
     @property
     def proxy(self) -> str:
