@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcjf.errors import TaskError
-from hpcjf.study import TaskSection
+from hpcjf.study import TaskName, TaskSection
 from hpcjf.tasks import arithmetic, race
 from hpcjf.tasks.base import Row, TaskData
 from hpcjf.tasks.files import find_file, read_rows
@@ -32,7 +32,7 @@ def load_task(settings: TaskSection) -> TaskData:
     """
     if len(set(settings.names)) < len(settings.names):
         raise TaskError("a task is named twice", where="task.names", fix="name each task once")
-    parts = [_arithmetic() if name == "arithmetic" else _read_part(name, settings) for name in settings.names]
+    parts = [_part(name, settings) for name in settings.names]
     notes = [note for part in parts for note in part.notes]
     tested = {row.key for part in parts for row in part.test}
     validation = _cut_validation(parts, tested, settings)
@@ -45,9 +45,11 @@ def load_task(settings: TaskSection) -> TaskData:
     return TaskData.of(train, validation, _cap_test(parts, settings.test_rows, notes), notes)
 
 
-def _arithmetic() -> _Part:
-    train, pool, test = arithmetic.split_rows()
-    return _Part(list(train), list(pool), list(test), [])
+def _part(name: TaskName, settings: TaskSection) -> _Part:
+    if name == "arithmetic" or name == "subtraction":
+        train, pool, test = arithmetic.split_rows(name)
+        return _Part(list(train), list(pool), list(test), [])
+    return _read_part(name, settings)
 
 
 def _read_part(name: str, settings: TaskSection) -> _Part:

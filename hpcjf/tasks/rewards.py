@@ -11,6 +11,7 @@ from hpcjf.tasks.base import Embedder, Row
 
 _REWARDS: Mapping[str, Callable[[Row, str], float]] = {
     "arithmetic": arithmetic.reward,
+    "subtraction": arithmetic.reward,
     "race_c": race.reward,
     "race_fortran": race.reward,
     "mlperf": mlperf.reward,
