@@ -7,8 +7,9 @@ replaying the tells of a journal rebuilds it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -57,13 +58,12 @@ class SearchProblem:
     acquisition: Literal["joint", "paper"] = "joint"
 
     def __post_init__(self) -> None:
-        missing = [name for name in self.space.names if name not in self.recipe]
+        missing = [name for name in self.space.active(self.recipe) if name not in self.recipe]
         if missing:
             fix = "give the recipe a value for each dimension of space"
             raise StudyError(f"the recipe lacks {', '.join(missing)}", where="recipe", fix=fix)
         object.__setattr__(self, "recipe", self.space.canonical(self.recipe))
-        given = tuple(self.space.canonical(self.complete(config)) for config in self.given)
-        object.__setattr__(self, "given", given)
+        object.__setattr__(self, "given", tuple(map(self.complete, self.given)))
 
     @property
     def proxy(self) -> str:
@@ -79,8 +79,8 @@ class SearchProblem:
         return Fidelity(self.target, self.rungs[-1])
 
     def complete(self, config: Config) -> Config:
-        """``config`` with the recipe's values where it has none."""
-        return {**self.recipe, **config}
+        """``config`` with the recipe's values where it has none, and without inactive dimensions."""
+        return self.space.canonical({**self.space.defaults, **self.recipe, **config})
 
     def draws(self, number: int) -> Iterator[Config]:
         """Endless random configurations for trial ``number``."""
@@ -91,11 +91,12 @@ class SearchProblem:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A trial that was asked for and has not been told."""
+    """A trial that was asked for and has not been told; ``why`` are the figures of its proposal."""
 
     config_id: str
     config: Config
     fidelity: Fidelity
+    why: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 class Searcher(Protocol):
@@ -183,9 +184,10 @@ class TargetSearch:
         self.history.add(observation)
 
     def best(self) -> Config:
-        """Highest score; a trial that was stopped early loses to every trial at the full budget."""
-        ranked = [(o.fidelity.steps >= self.problem.rungs[-1], value, o.config) for o, value in self.history.scored]
-        return max(ranked, key=lambda entry: entry[:2])[2] if ranked else self.problem.recipe
+        """Highest score at the highest rung reached: a trial that was stopped early loses to all that went on."""
+        rungs = self.problem.rungs
+        ranked = [(bisect_right(rungs, o.fidelity.steps), value, -o.trial, o) for o, value in self.history.scored]
+        return max(ranked, key=lambda entry: entry[:3])[3].config if ranked else self.problem.recipe
 
     def describe(self) -> Mapping[str, Scalar]:
         return {"observations": len(self.history.scored), "failures": len(self.history.broken)}
