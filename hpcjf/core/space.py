@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,12 +11,17 @@ from skopt.sampler import Lhs
 from skopt.space import Categorical as SkCategorical
 from skopt.space import Integer, Real
 
+from hpcjf.core.conditions import Conditions, same
+from hpcjf.core.constraints import Constraint
 from hpcjf.core.identity import config_id, plain
 from hpcjf.errors import StudyError
 from hpcjf.study import Categorical, Dimension, IntegerRange, RealRange
 from hpcjf.types import Config, Scalar
 
 Array = NDArray[np.float64]
+
+_DRAWS, _STEPS = 10_000, 20
+"""Tries of a configuration, and of a step from one, that break the constraints before they count as impossible."""
 
 
 class _Axis:
@@ -60,10 +64,19 @@ class _Axis:
             return self._index(value) is not None
         return not isinstance(value, str) and self.dimension.low <= value <= self.dimension.high
 
-    def encode(self, values: Sequence[Scalar]) -> Array:
-        """``[n, width]``; a number outside the range goes to the nearest bound, a foreign category to zeros."""
-        if not values:
-            return np.zeros((0, self.width))
+    def encode(self, values: Sequence[Scalar | None]) -> Array:
+        """``[n, width]``; a number outside the range goes to the nearest bound, a foreign category to zeros.
+
+        None, an inactive dimension, is the middle of the range (no value is further off than half of it), or none of
+        more than two categories: zeros.
+        """
+        known = [value for value in values if value is not None]
+        encoded = np.full((len(values), self.width), 0.5 if self.width == 1 else 0.0)
+        if known:
+            encoded[[value is not None for value in values]] = self._encode(known)
+        return encoded
+
+    def _encode(self, values: Sequence[Scalar]) -> Array:
         if isinstance(self.dimension, Categorical):
             indices = [self._index(value) for value in values]
             known = np.array([[index is not None] for index in indices], dtype=np.float64)
@@ -84,9 +97,7 @@ class _Axis:
 
     def _index(self, value: Scalar) -> int | None:
         assert isinstance(self.dimension, Categorical)
-        kind = isinstance(value, bool)  # True == 1 in Python, not in a study file
-        same = (i for i, c in enumerate(self.dimension.choices) if c == value and isinstance(c, bool) is kind)
-        return next(same, None)
+        return next((i for i, choice in enumerate(self.dimension.choices) if same(choice, value)), None)
 
 
 def _number(value: Any) -> float:
@@ -105,10 +116,25 @@ def _to_skopt(dimension: Dimension) -> Any:
 
 
 class Space:
-    """Named dimensions in a fixed order. A configuration may carry more names than the space: they pass unchanged."""
+    """Named dimensions in a fixed order. A configuration may carry more names than the space: they pass unchanged.
 
-    def __init__(self, dimensions: Mapping[str, Dimension]) -> None:
+    ``constraints`` are comparisons that every configuration must meet; they and conditions (``when``) may name
+    ``fixed`` settings, which also hold what an inactive dimension is trained with. Raises StudyError where one of them
+    cannot be read.
+    """
+
+    def __init__(
+        self,
+        dimensions: Mapping[str, Dimension],
+        *,
+        constraints: Sequence[str] = (),
+        fixed: Mapping[str, Scalar] | None = None,
+    ) -> None:
         self._axes = {name: _Axis(dimension) for name, dimension in dimensions.items()}
+        self._fixed = dict(fixed or {})
+        self._conditions = Conditions(dimensions, self._fixed)
+        numbers = _numbers(dimensions, self._fixed)
+        self._constraints = [Constraint(text, numbers) for text in constraints]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,52 +142,100 @@ class Space:
 
     @property
     def size(self) -> float:
-        """Number of distinct configurations; infinite where a dimension is real."""
-        return math.prod(_count(axis.dimension) for axis in self._axes.values())
+        """Number of distinct configurations, constraints apart; infinite where a dimension is real."""
+        return self._conditions.size
+
+    @property
+    def defaults(self) -> Config:
+        """What a dimension is trained with where it is inactive and ``fixed`` tells."""
+        return {name: self._fixed[name] for name in self._axes if name in self._fixed}
+
+    def active(self, config: Config) -> tuple[str, ...]:
+        """The names that ``config`` needs a value for."""
+        return self._conditions.active(config) if self._conditions else self.names
 
     def canonical(self, config: Config) -> Config:
-        """``config`` in plain Python scalars, each in its dimension's type, floats at 12 significant digits."""
-        return {n: self._axes[n].plain(v) if n in self._axes else plain(v) for n, v in config.items()}
+        """``config`` in plain Python scalars, each in its dimension's type, floats at 12 significant digits.
+
+        Inactive dimensions are left out, so that two configurations that differ in nothing else are one.
+        """
+        return self._pruned({n: self._axes[n].plain(v) if n in self._axes else plain(v) for n, v in config.items()})
 
     def contains(self, config: Config) -> bool:
-        """Whether every dimension has a value of ``config`` inside its range."""
-        return all(name in config and axis.contains(config[name]) for name, axis in self._axes.items())
+        """Whether every active dimension has a value of ``config`` inside its range, and the constraints hold."""
+        inside = all(name in config and self._axes[name].contains(config[name]) for name in self.active(config))
+        return inside and self._allows(config)
 
     def sample(self, n: int, rng: np.random.Generator) -> list[Config]:
-        """``n`` independent draws from the priors (log-uniform where asked)."""
-        state = np.random.RandomState(int(rng.integers(2**32)))
-        columns = [axis.skopt.rvs(n, random_state=state) for axis in self._axes.values()]
-        return self._decode(list(zip(*columns, strict=True)) if columns else [()] * n)
+        """``n`` independent draws from the priors (log-uniform where asked), of those that meet the constraints.
+
+        Raises StudyError where 10,000 draws in a row do not.
+        """
+        found: list[Config] = []
+        missed = 0
+        while len(found) < n:
+            met = [config for config in map(self._pruned, self._draw(n, rng)) if self._allows(config)]
+            missed = 0 if met else missed + n
+            if missed >= _DRAWS:
+                what = f"none of {missed:,} random configurations meets the constraints"
+                raise StudyError(what, where="search.constraints", fix="loosen one of them")
+            found += met
+        return found[:n]
 
     def space_filling(self, n: int, seed: int) -> list[Config]:
         """A maximin Latin hypercube of ``n`` points, without repeats (fewer where the space has no more)."""
         if n < 1:
             return []
         sampler = Lhs(criterion="maximin", iterations=100)
-        design = sampler.generate([axis.skopt for axis in self._axes.values()], n, random_state=seed)
-        # categories and integers collapse points of the hypercube: fill up at random
+        points = sampler.generate([axis.skopt for axis in self._axes.values()], n, random_state=seed)
+        design = [config for config in map(self._pruned, self._decode(points)) if self._allows(config)]
+        # points collapse (categories, integers, inactive dimensions) or break a constraint: fill up at random
         spare = self.sample(20 * n, np.random.default_rng(seed))
-        return list({config_id(c): c for c in [*self._decode(design), *spare]}.values())[:n]
+        return list({config_id(c): c for c in [*design, *spare]}.values())[:n]
 
     def perturb(self, config: Config, rng: np.random.Generator, scale: float) -> Config:
-        """A neighbour of ``config``: each number moves by about ``scale`` of its (log) range."""
-        return {n: self._axes[n].perturb(v, rng, scale) if n in self._axes else v for n, v in config.items()}
+        """A neighbour of ``config``: each number moves by about ``scale`` of its (log) range.
+
+        A dimension that the step makes active is drawn at random. Where 20 steps break a constraint, ``config``.
+        """
+        for _ in range(_STEPS):
+            moved: Config = {
+                n: self._axes[n].perturb(v, rng, scale) if n in self._axes else v for n, v in config.items()
+            }
+            if self._conditions:
+                moved = self._conditions.prune({**self._draw(1, rng)[0], **moved})
+            if self._allows(moved):
+                return moved
+        return config
 
     def encode(self, configs: Sequence[Config]) -> Array:
-        """``[n, d]`` in [0, 1]; two categories take one column, more take one each."""
-        columns = [axis.encode([config[name] for config in configs]) for name, axis in self._axes.items()]
+        """``[n, d]`` in [0, 1]; two categories take one column, more take one each; constant where inactive."""
+        pairs = [(config, self.active(config)) for config in configs]
+        columns = [
+            axis.encode([config[name] if name in active else None for config, active in pairs])
+            for name, axis in self._axes.items()
+        ]
         return np.hstack([np.zeros((len(configs), 0)), *columns])
+
+    def _pruned(self, config: Config) -> Config:
+        return self._conditions.prune(config) if self._conditions else config
+
+    def _allows(self, config: Config) -> bool:
+        return not self._constraints or all(c.holds({**self._fixed, **config}) for c in self._constraints)
+
+    def _draw(self, n: int, rng: np.random.Generator) -> list[Config]:
+        """``n`` values of every dimension, the inactive ones too."""
+        state = np.random.RandomState(int(rng.integers(2**32)))
+        columns = [axis.skopt.rvs(n, random_state=state) for axis in self._axes.values()]
+        return self._decode(list(zip(*columns, strict=True)) if columns else [()] * n)
 
     def _decode(self, rows: Sequence[Sequence[Any]]) -> list[Config]:
         axes = self._axes.items()
         return [{n: axis.decode(v) for (n, axis), v in zip(axes, row, strict=True)} for row in rows]
 
 
-def _count(dimension: Dimension) -> float:
-    match dimension:
-        case RealRange():
-            return math.inf
-        case IntegerRange(low=low, high=high):
-            return high - low + 1
-        case Categorical(choices=choices):
-            return len(choices)
+def _numbers(dimensions: Mapping[str, Dimension], fixed: Mapping[str, Scalar]) -> list[str]:
+    """The names that a constraint may compare."""
+    values: dict[str, Sequence[Scalar]] = {name: (value,) for name, value in fixed.items()}
+    values |= {name: d.choices if isinstance(d, Categorical) else () for name, d in dimensions.items()}
+    return [name for name, taken in values.items() if not any(isinstance(value, str) for value in taken)]
