@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-
-from hpcjf.core.constraints import Constraint
-from hpcjf.errors import StudyError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
@@ -102,14 +99,14 @@ class ModelSection(Section):
         return self
 
 
-TaskName = Literal["arithmetic", "subtraction", "race_c", "race_fortran", "mlperf", "plp"]
-BUILTIN_TASKS = frozenset({"arithmetic", "subtraction"})
+ArithmeticTask = Literal["arithmetic", "subtraction"]
 """Tasks whose rows are made, not read from files."""
+TaskName = Literal[ArithmeticTask, "race_c", "race_fortran", "mlperf", "plp"]
 
 
 class TaskSection(Section):
     names: tuple[TaskName, ...] = Field(("arithmetic",), min_length=1, description="One task, or several mixed.")
-    path: str | None = Field(None, description="File, or folder of files, with the rows; arithmetic and subtraction need none.")
+    path: str | None = Field(None, description="File, or folder of files, with the rows; none where they are made.")
     validation_rows: int = Field(128, ge=1, description="Rows cut from the training rows to score trials.")
     test_rows: int | None = Field(None, ge=1, description="Cap on test rows in the final comparison; null = all.")
     max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are left out, and counted.")
@@ -139,26 +136,7 @@ class AlgorithmSection(Section):
     rollouts: int = Field(5, ge=2, description="Completions per prompt (the group size G).")
 
 
-Value = bool | int | float | str
-
-
-def _listed(values: Any) -> Any:
-    """``{name: value}`` means ``{name: [value]}``."""
-    if not isinstance(values, dict):
-        return values
-    return {name: value if isinstance(value, list | tuple) else [value] for name, value in values.items()}
-
-
-_Values = Annotated[tuple[Value, ...], Field(min_length=1)]
-
-
-class _Conditional(Section):
-    when: Annotated[dict[str, _Values] | None, BeforeValidator(_listed)] = Field(
-        None, description="Searched only where each of these names has (one of) these values."
-    )
-
-
-class RealRange(_Conditional):
+class RealRange(Section):
     type: Literal["real"] = "real"
     low: float
     high: float
@@ -173,7 +151,7 @@ class RealRange(_Conditional):
         return self
 
 
-class IntegerRange(_Conditional):
+class IntegerRange(Section):
     type: Literal["integer"]
     low: int
     high: int
@@ -188,9 +166,9 @@ class IntegerRange(_Conditional):
         return self
 
 
-class Categorical(_Conditional):
+class Categorical(Section):
     type: Literal["categorical"]
-    choices: tuple[Value, ...] = Field(min_length=2)
+    choices: tuple[bool | int | float | str, ...] = Field(min_length=2)
 
 
 Dimension = Annotated[RealRange | IntegerRange | Categorical, Field(discriminator="type")]
@@ -214,15 +192,6 @@ class BudgetSection(Section):
 Method = Literal["jfhpo", "recipe", "grid", "random", "sha", "hyperband", "asha", "bohb", "tpe"]
 
 
-def _readable(text: str) -> str:
-    """A constraint over numbers of ``algorithm``."""
-    numbers = [name for name, field in AlgorithmSection.model_fields.items() if field.annotation in (int, float)]
-    try:
-        return Constraint(text, numbers).text
-    except StudyError as error:
-        raise ValueError(f"{error.what}; {error.fix}") from error
-
-
 class SearchSection(Section):
     method: Method = "jfhpo"
     acquisition: Literal["joint", "paper"] = Field(
@@ -238,9 +207,6 @@ class SearchSection(Section):
         (), description="Configurations to try right after the recipe; what one leaves out is the recipe's."
     )
     warm_start: str | None = Field(None, description="Run directory of an earlier study over the same space.")
-    constraints: tuple[Annotated[Line, AfterValidator(_readable)], ...] = Field(
-        (), description="What a configuration must meet, e.g. rollouts * prompts_per_step <= 128."
-    )
     kl_ceiling: float | None = Field(
         None, gt=0, description="Largest KL to the reference, nats per token, at which a configuration may win."
     )
@@ -309,6 +275,6 @@ class Study(Section):
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise ValueError(f"model names must differ: {', '.join(names)}")
-        if not BUILTIN_TASKS.issuperset(self.task.names) and self.task.path is None:
+        if set(self.task.names) - set(get_args(ArithmeticTask)) and self.task.path is None:
             raise ValueError(f"task {', '.join(self.task.names)} needs task.path")
         return self

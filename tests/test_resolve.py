@@ -290,7 +290,7 @@ class TestModel:
                 "study.yaml:3: model s: no folder and no hub model nobody-here/absent-model: ",
             ),
             ("builtin:tiny-x", "study.yaml:3: no built-in model tiny-x; did you mean tiny-xs?"),
-            ("builtin:../../etc", "study.yaml:3: no built-in model ../../etc; known: tiny-xs, tiny-s, tiny-m"),
+            ("builtin:../../etc", "study.yaml:3: no built-in model ../../etc; known: tiny-xs, tiny-s, tiny-m, tiny-l"),
         ],
     )
     def test_models_that_are_not_there(self, resolve: Resolve, tmp_path: Path, path: str, said: str) -> None:

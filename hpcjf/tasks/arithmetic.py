@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from hpcjf.study import ArithmeticTask
 from hpcjf.tasks.base import Row, digest
 
-ArithmeticTask = Literal["arithmetic", "subtraction"]
 _HELD_OUT = 1000
 _SALT = {"arithmetic": "sums", "subtraction": "differences"}
 

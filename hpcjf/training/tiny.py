@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcjf.errors import HpcjfError, ModelError, TrainingError
-from hpcjf.tasks.arithmetic import ArithmeticTask, split_rows
+from hpcjf.study import ArithmeticTask
+from hpcjf.tasks.arithmetic import split_rows
 from hpcjf.tasks.base import Row
 
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")

@@ -48,13 +48,22 @@ def test_fingerprint_sees_every_part_of_every_row():
     assert TaskData.of([row], [], [], ["a note"]).fingerprint == base
 
 
-def test_arithmetic_needs_no_path_and_never_validates_on_training_sums():
-    data = load(("arithmetic",), path=None, validation_rows=128, test_rows=50)
+@pytest.mark.parametrize("name", ["arithmetic", "subtraction"])
+def test_arithmetic_needs_no_path_and_never_validates_on_training_rows(name):
+    data = load((name,), path=None, validation_rows=128, test_rows=50)
+    assert {row.task for row in data.train} == {name}
     assert (len(data.train), len(data.validation), len(data.test)) == (8000, 128, 50)
     assert_disjoint(data)
-    assert data.train == load(("arithmetic",), path=None, validation_rows=1000).train
+    assert data.train == load((name,), path=None, validation_rows=1000).train
     with pytest.raises(TaskError, match="1000 can be spared"):
-        load(("arithmetic",), path=None, validation_rows=1001)
+        load((name,), path=None, validation_rows=1001)
+
+
+def test_sums_and_differences_can_be_mixed_without_a_path():
+    data = load(("arithmetic", "subtraction"), path=None, validation_rows=100)
+    assert len(data.train) == 16_000
+    assert sorted(row.task for row in data.validation) == ["arithmetic"] * 50 + ["subtraction"] * 50
+    assert_disjoint(data)
 
 
 @pytest.mark.parametrize("split", ["grouped", "paper"])

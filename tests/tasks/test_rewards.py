@@ -12,6 +12,7 @@ ROWS = [
     Row.of("m", ("8",), "mlperf"),
     Row.of("f", ("no",), "race_fortran"),
     Row.of("01+02=", ("003",), "arithmetic"),
+    Row.of("01-02=", ("-01",), "subtraction"),
 ]
 
 
@@ -21,9 +22,9 @@ class Same:
 
 
 def test_each_row_is_scored_by_its_task():
-    assert score(ROWS, ["tell", "yes", "8", "no", "003"], Same()) == [1.0] * 5
-    assert score(ROWS, ["", "no", "9", "yes", "3"], Same()) == [0.0] * 5
-    assert score(ROWS[1:], ["yes", "x", "no", "3"]) == [1.0, 0.0, 1.0, 0.0]
+    assert score(ROWS, ["tell", "yes", "8", "no", "003", "-01"], Same()) == [1.0] * 6
+    assert score(ROWS, ["", "no", "9", "yes", "3", "+01"], Same()) == [0.0] * 6
+    assert score(ROWS[1:], ["yes", "x", "no", "3", "-01"]) == [1.0, 0.0, 1.0, 0.0, 1.0]
     assert score([], []) == []
 
 
@@ -35,7 +36,7 @@ def test_rewards_stay_in_range_on_hostile_responses(response):
 
 def test_embedder_is_needed_for_plp_alone():
     with pytest.raises(TaskError, match="needs a sentence embedder"):
-        score(ROWS, [""] * 5)
+        score(ROWS, [""] * 6)
     assert needs_embedder(TaskSection(names=("race_c", "plp"), path="x"))
     assert not needs_embedder(TaskSection(names=("race_c", "mlperf"), path="x"))
 

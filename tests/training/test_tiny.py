@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn, get_args
 
 import pytest
 
 from hpcjf.errors import ModelError
+from hpcjf.study import ArithmeticTask
 from hpcjf.tasks.arithmetic import split_rows
+from hpcjf.tasks.base import Row
 from hpcjf.training import tiny
 
 
@@ -18,15 +23,37 @@ def test_models_have_exactly_the_stated_size(name: str) -> None:
     assert len(tokenizer) == model.config.vocab_size == 19
 
 
-def test_every_sum_is_one_token_a_character_and_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", get_args(ArithmeticTask))
+def test_every_row_is_one_token_a_character_and_comes_back(task: ArithmeticTask) -> None:
     _, tokenizer = tiny.untrained(tiny.SHAPES["tiny-xs"], seed=0)
-    for part in split_rows():
+    for part in split_rows(task):
         for row in part[:50]:
             text = row.prompt + row.references[0]
             ids = tokenizer(text)["input_ids"]
             assert len(ids) == 9
             assert min(ids) >= 4
             assert tokenizer.decode(ids) == text
+
+
+def test_a_model_for_another_task_has_the_size_of_its_namesake() -> None:
+    for name, shape in tiny.SHAPES.items():
+        assert (shape.task == "subtraction") == name.endswith("-subtraction")
+        assert replace(shape, task="arithmetic") == tiny.SHAPES[name.removesuffix("-subtraction")]
+
+
+def test_a_model_is_taught_the_rows_of_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taught: list[str] = []
+
+    def noted(tokenizer: object, rows: Sequence[Row]) -> NoReturn:
+        taught.append(rows[0].task)
+        raise InterruptedError
+
+    monkeypatch.setattr(tiny, "_encode", noted)
+    for name in ("tiny-xs", "tiny-xs-subtraction"):
+        with pytest.raises(InterruptedError):
+            tiny.ensure_tiny(name, tmp_path)
+    assert taught == ["arithmetic", "subtraction"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
