@@ -1,8 +1,13 @@
 """Gaussian processes over (configuration, model, budget), one for the score and one for the cost.
 
-Kernel, marginal likelihood and their gradients come from skopt; hyperparameters are maximum a posteriori, with a
-normal prior on each logarithm, so that one observation gives a sane model and twenty do not over-fit. Prediction and
-conditioning are plain linear algebra here, because the acquisition needs covariances between fidelities.
+The kernel says that a run is the target's full run plus what the smaller model and the shorter budget change:
+f(φ, m, r) = f_T(φ) + s(m) δ(φ) + b(r) γ(φ), with s and b 0 at the target and its full budget and −1 at the smallest.
+The three functions are independent and share the length scales of φ, hence k = Matern(φ, φ') (a + a_s s s' + a_b b b').
+How far a proxy is to be trusted is learned through a_s. (Linear in the fidelity as in FABOLAS, arXiv 1605.07079.)
+
+Kernel, marginal likelihood and gradients come from skopt; hyperparameters are maximum a posteriori, with a normal prior
+on each logarithm, so that one observation gives a sane model and twenty do not over-fit. Prediction and conditioning
+are plain linear algebra here, because the acquisition needs covariances between fidelities.
 """
 
 from __future__ import annotations
@@ -15,8 +20,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
+from sklearn.gaussian_process.kernels import Hyperparameter
 from skopt.learning import GaussianProcessRegressor
 from skopt.learning.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
@@ -25,8 +31,8 @@ from hpcjf.types import Config, Fidelity
 
 Array = NDArray[np.float64]
 
-_BOUNDS = {"amplitude": (0.05, 20.0), "length": (0.1, 20.0), "noise": (1e-4, 0.5)}
-_SPREADS = {"amplitude": 1.0, "length": 0.8, "noise": 1.0}
+_BOUNDS = {"amplitude": (0.05, 20.0), "length": (0.1, 20.0), "share": (1e-3, 20.0), "noise": (1e-4, 0.5)}
+_SPREADS = {"amplitude": 1.0, "length": 0.8, "share": 1.0, "noise": 1.0}
 """Standard deviations of the priors on the natural logarithms."""
 _JITTER = 1e-9
 
@@ -35,35 +41,41 @@ _JITTER = 1e-9
 class Inputs:
     """Turns (configuration, fidelity) into rows ``[d + 2]``: the encoded configuration, model size, budget.
 
-    ``sizes`` are parameter counts, proxy first, target last. Size and budget are logarithms relative to the target and
-    to ``full_steps``, scaled so that the smallest model and the smallest rung lie at −1; 0 is what the search is about.
+    ``sizes`` are parameter counts; ``target`` names the model that the search is about. Size and budget are logarithms
+    relative to the target and to ``full_steps``, scaled so that the smallest model and the smallest rung lie at −1.
     """
 
     space: Space
     sizes: Mapping[str, int]
+    target: str
     least_steps: int
     full_steps: int
 
     @property
     def full(self) -> Fidelity:
         """The target at its full budget."""
-        return Fidelity(list(self.sizes)[-1], self.full_steps)
+        return Fidelity(self.target, self.full_steps)
 
     def encode(self, configs: Sequence[Config], fidelities: Sequence[Fidelity]) -> Array:
         """``[n, d + 2]`` for pairs."""
-        places = self._places()
-        pairs = [(places[f.model], self._budget(f.steps)) for f in fidelities]
-        return np.hstack([self.space.encode(configs), np.array(pairs, dtype=np.float64).reshape(-1, 2)])
+        return np.hstack([self.space.encode(configs), self.places(fidelities)])
+
+    def places(self, fidelities: Sequence[Fidelity]) -> Array:
+        """``[n, 2]``: where the fidelities lie on the axes of model size and budget."""
+        models = self._models()
+        pairs = [(models[f.model], self._budget(f.steps)) for f in fidelities]
+        return np.array(pairs, dtype=np.float64).reshape(-1, 2)
 
     def size(self, model: str) -> float:
         """Natural logarithm of the parameter count relative to the target's."""
-        return math.log(self.sizes[model] / self.sizes[self.full.model])
+        return math.log(self.sizes[model] / self.sizes[self.target])
 
-    def _places(self) -> dict[str, float]:
+    def _models(self) -> dict[str, float]:
         """Models of one size, or of unknown sizes, are still different models: then their order places them."""
         logs = {model: self.size(model) for model in self.sizes}
         if len(set(logs.values())) < len(logs):
-            logs = {model: float(place - len(logs) + 1) for place, model in enumerate(logs)}
+            last = list(logs).index(self.target)
+            logs = {model: float(place - last) for place, model in enumerate(logs)}
         width = max(abs(size) for size in logs.values()) or 1.0
         return {model: size / width for model, size in logs.items()}
 
@@ -72,99 +84,175 @@ class Inputs:
         return math.log(max(steps, 1) / self.full_steps) / span
 
 
+class JointKernel(Matern):  # type: ignore[misc]
+    """Matern 5/2 over all columns but the last two, times 1 + ``model`` s s' + ``budget`` b b' of these two."""
+
+    def __init__(
+        self,
+        length_scale: Any = 1.0,
+        length_scale_bounds: Any = _BOUNDS["length"],
+        nu: float = 2.5,
+        model: float = 1.0,
+        model_bounds: Any = _BOUNDS["share"],
+        budget: float = 1.0,
+        budget_bounds: Any = _BOUNDS["share"],
+    ) -> None:
+        super().__init__(length_scale, length_scale_bounds, nu)
+        self.model, self.model_bounds, self.budget, self.budget_bounds = model, model_bounds, budget, budget_bounds
+
+    @property
+    def hyperparameter_budget(self) -> Any:
+        return Hyperparameter("budget", "numeric", self.budget_bounds)
+
+    @property
+    def hyperparameter_model(self) -> Any:
+        return Hyperparameter("model", "numeric", self.model_bounds)
+
+    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
+        other = X if Y is None else Y
+        sizes, budgets = self.model * np.outer(X[:, -2], other[:, -2]), self.budget * np.outer(X[:, -1], other[:, -1])
+        factor = 1.0 + sizes + budgets
+        if not eval_gradient:
+            return super().__call__(X[:, :-2], None if Y is None else Y[:, :-2]) * factor
+        base, gradient = super().__call__(X[:, :-2], eval_gradient=True)
+        by_length = gradient * factor[:, :, None]
+        return base * factor, np.dstack([base * budgets, by_length, base * sizes])  # in the order of their names
+
+    def diag(self, X: Array) -> Array:
+        return np.asarray(1.0 + self.model * X[:, -2] ** 2 + self.budget * X[:, -1] ** 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Medians of the hyperparameters; ``lengths`` has one entry per input column, ``[d]``."""
+    """Medians of the hyperparameters; ``lengths`` has one entry per column of the configuration, ``[d]``."""
 
     lengths: Array
     noise: float = 0.02
     amplitude: float = 1.0
+    model: float = 0.3
+    budget: float = 0.3
+
+    def kernel(self) -> Any:
+        """Signal plus white noise, at the medians."""
+        joint = JointKernel(self.lengths, model=self.model, budget=self.budget)
+        amplitude = ConstantKernel(self.amplitude, constant_value_bounds=_BOUNDS["amplitude"])
+        return amplitude * joint + WhiteKernel(self.noise, noise_level_bounds=_BOUNDS["noise"])
+
+    def spreads(self) -> Array:
+        """In the order of the kernel's theta."""
+        share, lengths = _SPREADS["share"], [_SPREADS["length"]] * len(self.lengths)
+        return np.array([_SPREADS["amplitude"], share, *lengths, share, _SPREADS["noise"]])
+
+
+def scale_of(values: Array) -> tuple[float, float]:
+    """Mean and standard deviation by which outputs are standardised; constant values are left at their size."""
+    centre, spread = float(np.mean(values)), float(np.std(values))
+    return centre, spread if spread > 1e-9 * max(1.0, abs(centre)) else 1.0
+
+
+def fitted_kernel(inputs: Array, outputs: Array, prior: Prior, start: Any | None = None) -> Any:
+    """Signal plus noise at the posterior mode, for standardised ``outputs [n]`` at ``inputs [n, d + 2]``, n ≥ 1.
+
+    ``start`` is an earlier answer to go on from. Without one the search starts at the prior's medians, and again at
+    shorter length scales.
+    """
+    kernel = prior.kernel()
+    starts = [start.theta] if start is not None else [kernel.theta, _shorter(kernel.theta, len(prior.lengths))]
+    optimizer = _posterior_mode(kernel.theta, prior.spreads(), starts)
+    with warnings.catch_warnings():  # a hyperparameter at its bound is no news with few points
+        warnings.simplefilter("ignore")
+        return GaussianProcessRegressor(kernel, optimizer=optimizer).fit(inputs, outputs).kernel_
 
 
 class GaussianProcess:
-    """A GP with known kernel, conditioned on data. Outputs are standardised by ``centre`` and ``scale``."""
+    """A process with a known kernel, conditioned on data; ``values [n]`` are standardised by ``centre, scale``."""
 
-    def __init__(self, kernel: Any, noise: float, inputs: Array, outputs: Array, centre: float, scale: float) -> None:
-        self.kernel, self.noise, self.inputs, self.outputs = kernel, noise, inputs, outputs
-        self.centre, self.scale = centre, scale
-        gram = np.asarray(kernel(inputs)) + (noise + _JITTER) * np.eye(len(inputs))
-        self._factor = cho_factor(gram, lower=True)
-        self._weights = cho_solve(self._factor, outputs)
+    def __init__(self, kernel: Any, inputs: Array, values: Array, standard: tuple[float, float]) -> None:
+        self._both, self.inputs, self.standard = kernel, inputs, standard
+        self.kernel, self.noise = kernel.k1, float(kernel.k2.noise_level)
+        self._values = values
+        gram = np.asarray(self.kernel(inputs)) + (self.noise + _JITTER) * np.eye(len(inputs))
+        self._factor = cholesky(gram, lower=True, overwrite_a=True, check_finite=False)
+        centre, scale = standard
+        self._weights = cho_solve((self._factor, True), (values - centre) / scale, check_finite=False)
 
-    @classmethod
-    def fit(cls, inputs: Array, values: Array, prior: Prior) -> GaussianProcess:
-        """``inputs [n, d]``, ``values [n]`` with n ≥ 1."""
-        centre, spread = float(np.mean(values)), float(np.std(values))
-        scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else 1.0
-        outputs = (values - centre) / scale
-        with warnings.catch_warnings():  # a hyperparameter at its bound is no news with few points
-            warnings.simplefilter("ignore")
-            fitted = GaussianProcessRegressor(_kernel(prior), optimizer=_posterior_mode(prior)).fit(inputs, outputs)
-        signal, white = fitted.kernel_.k1, fitted.kernel_.k2
-        return cls(signal, float(white.noise_level), inputs, outputs, centre, scale)
-
-    def believe(self, inputs: Array) -> GaussianProcess:
-        """Also conditioned on fantasies at ``inputs``, each at its posterior mean: means stay, variances shrink."""
+    def believe(self, inputs: Array, values: Array | None = None) -> GaussianProcess:
+        """Also conditioned on ``values`` at ``inputs``; without them on the posterior mean, which shrinks variances."""
         if not len(inputs):
             return self
-        believed = (self.mean(inputs) - self.centre) / self.scale
-        joined = np.vstack([self.inputs, inputs]), np.hstack([self.outputs, believed])
-        return GaussianProcess(self.kernel, self.noise, *joined, self.centre, self.scale)
+        added = self.mean(inputs) if values is None else values
+        joined = np.vstack([self.inputs, inputs]), np.hstack([self._values, added])
+        return GaussianProcess(self._both, *joined, self.standard)
 
     def mean(self, inputs: Array) -> Array:
-        return np.asarray(self.centre + self.scale * (self.kernel(inputs, self.inputs) @ self._weights))
+        centre, scale = self.standard
+        return np.asarray(centre + scale * (self.kernel(inputs, self.inputs) @ self._weights))
 
     def variance(self, inputs: Array) -> Array:
         """Of the noise-free function."""
-        left = self.kernel.diag(inputs) - np.sum(self._whiten(inputs) ** 2, axis=0)
-        return np.asarray(self.scale**2 * np.maximum(left, 1e-12))
+        return self.look(inputs).variance
 
-    def covariance(self, left: Array, right: Array) -> Array:
-        """Posterior covariance of the pairs ``(left[i], right[i])``: ``[n]``."""
-        explained = np.sum(self._whiten(left) * self._whiten(right), axis=0)
-        return np.asarray(self.scale**2 * (_pairwise(self.kernel, left, right) - explained))
+    def look(self, inputs: Array) -> Outlook:
+        """Mean and variance at ``inputs [n, d + 2]``, with what covariances between two looks need."""
+        centre, scale = self.standard
+        cross = np.asarray(self.kernel(self.inputs, inputs))
+        white = solve_triangular(self._factor, cross, lower=True, check_finite=False)
+        left = self.kernel.diag(inputs) - np.einsum("ij,ij->j", white, white)
+        mean = centre + scale * (self._weights @ cross)
+        return Outlook(inputs, mean, scale**2 * np.maximum(left, 1e-12), white)
+
+    def covariance(self, left: Outlook, right: Outlook, index: NDArray[np.intp]) -> Array:
+        """Posterior covariance of the pairs ``(left[index[i]], right[i])`` of the same configuration, ``[n]``."""
+        prior = _same_configuration(self.kernel, left.inputs[index], right.inputs)
+        explained = np.einsum("ij,ij->j", left.white[:, index], right.white)
+        return np.asarray(self.standard[1] ** 2 * (prior - explained))
 
     @property
     def noise_variance(self) -> float:
-        return self.noise * self.scale**2
+        return self.noise * self.standard[1] ** 2
 
     @property
-    def lengths(self) -> Array:
-        """Length scales of the input columns, ``[d]``."""
-        return np.atleast_1d(np.asarray(self.kernel.k2.length_scale, dtype=np.float64))
-
-    def _whiten(self, inputs: Array) -> Array:
-        cross = np.asarray(self.kernel(self.inputs, inputs))
-        return np.asarray(solve_triangular(self._factor[0], cross, lower=True))
+    def shares(self) -> tuple[float, float]:
+        """Variance that the smallest model and the smallest budget add to the target's, relative to it."""
+        return float(self.kernel.k2.model), float(self.kernel.k2.budget)
 
 
-def _pairwise(kernel: Any, left: Array, right: Array) -> Array:
-    """Kernel of pairs. It is stationary: only their differences count, and those are few."""
-    steps, index = np.unique(left - right, axis=0, return_inverse=True)
-    origin = np.zeros((1, left.shape[1]))
-    return np.asarray(np.asarray(kernel(steps, origin))[index.ravel(), 0])
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A process seen at ``inputs``: ``mean [n]``, ``variance [n]`` without noise, ``white [points, n]``."""
+
+    inputs: Array
+    mean: Array
+    variance: Array
+    white: Array
 
 
-def _kernel(prior: Prior) -> Any:
-    lengths = Matern(prior.lengths, length_scale_bounds=_BOUNDS["length"], nu=2.5)
-    amplitude = ConstantKernel(prior.amplitude, constant_value_bounds=_BOUNDS["amplitude"])
-    return amplitude * lengths + WhiteKernel(prior.noise, noise_level_bounds=_BOUNDS["noise"])
+def _same_configuration(kernel: Any, left: Array, right: Array) -> Array:
+    """Prior covariance of pairs that differ in their fidelities only: the Matern factor is 1."""
+    joint = kernel.k2
+    factor = 1.0 + joint.model * left[:, -2] * right[:, -2] + joint.budget * left[:, -1] * right[:, -1]
+    return np.asarray(kernel.k1.constant_value * factor)
 
 
-def _posterior_mode(prior: Prior) -> Callable[[Callable[..., Any], Array, Array], tuple[Array, float]]:
+def _shorter(theta: Array, dimensions: int) -> Array:
+    """Length scales at half, noise at a third."""
+    return theta - np.array([0.0, 0.0, *[0.7] * dimensions, 0.0, 1.0])
+
+
+def _posterior_mode(
+    medians: Array, spreads: Array, starts: Sequence[Array]
+) -> Callable[[Callable[..., Any], Array, Array], tuple[Array, float]]:
     """An optimizer for skopt's regressor that adds the prior to the negative log likelihood it is given."""
-    spread = np.array([_SPREADS["amplitude"], *[_SPREADS["length"]] * len(prior.lengths), _SPREADS["noise"]])
 
-    def optimise(objective: Callable[..., Any], start: Array, bounds: Array) -> tuple[Array, float]:
+    def optimise(objective: Callable[..., Any], _: Array, bounds: Array) -> tuple[Array, float]:
         def penalised(theta: Array) -> tuple[float, Array]:
             value, gradient = objective(theta, eval_gradient=True)
-            away = (theta - start) / spread
-            return float(value + 0.5 * away @ away), gradient + away / spread
+            away = (theta - medians) / spreads
+            return float(value + 0.5 * away @ away), gradient + away / spreads
 
-        shorter = start - np.array([0.0, *[0.7] * len(prior.lengths), 1.0])
-        starts = (start, np.clip(shorter, bounds[:, 0], bounds[:, 1]))
-        options = {"maxiter": 60}
-        runs = [minimize(penalised, s, jac=True, bounds=bounds, method="L-BFGS-B", options=options) for s in starts]
+        options = {"maxiter": 30}
+        inside = [np.clip(start, bounds[:, 0], bounds[:, 1]) for start in starts]
+        runs = [minimize(penalised, s, jac=True, bounds=bounds, method="L-BFGS-B", options=options) for s in inside]
         best = min(runs, key=lambda run: float(run.fun))
         return best.x, float(best.fun)
 

@@ -1,8 +1,8 @@
 """Joint-fidelity search: the next trial is the one that teaches most about the target per second.
 
-Trials 0 … ``initial`` are the recipe and a space-filling set on the proxy at the smallest budget. From then on every
-ask weighs new and known configurations on every model and budget by ``core.acquisition`` (a step beyond the paper,
-whose improvement of the proxy over the target's incumbent is often 0).
+Trials 0 … ``initial`` are the recipe, given configurations and a space-filling set on the proxy at the smallest budget.
+From then on every ask weighs new and known configurations on every model and budget by ``core.acquisition``:
+``joint``, a step beyond the paper, whose improvement of the proxy over the target's incumbent (``paper``) is often 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcjf.core.acquisition import expected_improvement, lookahead_std
-from hpcjf.core.beliefs import Beliefs
+from hpcjf.core.beliefs import Beliefs, Kernels, refits
 from hpcjf.core.fidelity import marginal_steps
 from hpcjf.core.identity import config_id
 from hpcjf.core.searchers.base import History, Pending, SearchProblem
@@ -25,19 +25,24 @@ Array = NDArray[np.float64]
 
 _RANDOM, _TOP, _NEIGHBOURS = 300, 5, 12
 """New configurations per ask: random ones, and neighbours of the best ones."""
-_PROMOTABLE, _ACTIVE = 100, 250
-"""Most known configurations weighed for promotion, and most observations in the surrogate: an ask stays small."""
+_PROMOTABLE, _WEIGHED = 60, 80
+"""Most known and most new configurations that are weighed at every model and budget: an ask stays small."""
 _PROBE_SHARE = 0.4
 """Least share of the trials after the initial design that try a configuration of another model on the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Trials that are allowed: ``[n]`` pairs."""
+    """Trials that are allowed, ``[n]`` pairs; ``index[i]`` is the place of pair i's configuration in ``pool``."""
 
-    configs: list[Config]
+    pool: list[Config]
+    index: list[int]
     fidelities: list[Fidelity]
     resumed: list[int]
+
+    @property
+    def configs(self) -> list[Config]:
+        return [self.pool[i] for i in self.index]
 
     def probes(self, full: Fidelity, known: Collection[str]) -> NDArray[np.bool_]:
         """Those that try a configuration known from another model on the target, below its full budget if they can.
@@ -50,27 +55,19 @@ class _Candidates:
         return cheap if cheap.any() else found
 
 
-def active_set(scored: Sequence[tuple[Observation, float]], limit: int) -> Sequence[tuple[Observation, float]]:
-    """At most ``limit`` observations in their order: the best half of that, and an even sample of the others."""
-    if len(scored) <= limit:
-        return scored
-    ranked = sorted(range(len(scored)), key=lambda i: -scored[i][1])
-    best = ranked[: limit // 2]
-    others = sorted(ranked[limit // 2 :])
-    picked = np.linspace(0, len(others) - 1, limit - len(best)).astype(int)
-    return [scored[i] for i in sorted([*best, *(others[k] for k in picked)])]
-
-
 class JfhpoSearcher:
     def __init__(self, problem: SearchProblem) -> None:
         self.problem = problem
         self.history = History(problem)
         self._design = problem.space.space_filling(problem.initial, problem.seed)
-        self._fitted: Beliefs | None = None
+        sizes = {model.name: model.parameters for model in (*problem.earlier_models, *problem.models)}
+        self._inputs = Inputs(problem.space, sizes, problem.target, problem.rungs[0], problem.rungs[-1])
+        self._kernels: Kernels | None = None
+        self._beliefs: Beliefs | None = None
 
     def tell(self, observation: Observation) -> None:
         self.history.add(observation)
-        self._fitted = None
+        self._beliefs = None
 
     def ask(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
         if self.history.exhausted(pending):
@@ -80,24 +77,26 @@ class JfhpoSearcher:
     def best(self) -> Config:
         """Largest posterior mean of the target at full budget among configurations that may be trained on it."""
         known = {o.config_id: o.config for o, _ in self.history.scored}
-        known = {identity: c for identity, c in known.items() if not self.history.closed(identity, self.problem.target)}
-        if not known:
+        open_ = [c for identity, c in known.items() if not self.history.closed(identity, self.problem.target)]
+        if not open_:
             return self.problem.recipe
-        beliefs = self._beliefs()
-        return list(known.values())[int(np.argmax(beliefs.target_mean(beliefs.score, list(known.values()))))]
+        beliefs = self._believe()
+        mean = beliefs.target(beliefs.score, open_).mean
+        return open_[int(np.argmax(np.where(self._allowed(beliefs, open_) >= 0.5, mean, mean - np.ptp(mean) - 1)))]
 
     def describe(self) -> Mapping[str, Scalar]:
         figures: dict[str, Scalar] = {"observations": len(self.history.scored), "failures": len(self.history.broken)}
         if self.history.scored:
-            score = self._beliefs().score
-            model, budget = (float(length) for length in score.lengths[-2:])
-            figures |= {"model_length": model, "budget_length": budget, "noise_std": float(score.noise_variance**0.5)}
+            score = self._believe().score
+            model, budget = score.shares
+            figures |= {"model_share": model, "budget_share": budget, "noise_std": float(score.noise_variance**0.5)}
         return figures
 
     def _initial(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
         first = Fidelity(self.problem.proxy, self.problem.rungs[0])
         reasons = [
             (self.problem.recipe, "recipe"),
+            *((config, "given") for config in self.problem.given),
             *((self.problem.complete(c), "initial design") for c in self._design),
         ]
         if not self.history.scored:  # nothing to model yet: rather one more point than an idle node
@@ -109,29 +108,36 @@ class JfhpoSearcher:
         return None
 
     def _acquire(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
-        beliefs = self._beliefs()
+        beliefs = self._believe()
         score = beliefs.believing([p.config for p in pending], [p.fidelity for p in pending])
         candidates = self._candidates(number, pending, beliefs, score)
-        if not candidates.configs:
+        if not candidates.index:
             return None
-        joint = beliefs.joint(score, candidates.configs, candidates.fidelities)
-        sigma = lookahead_std(joint.covariance, joint.variance_there, joint.noise)
-        improvement = expected_improvement(joint.mean, sigma, self._incumbent(beliefs, score))
-        improvement *= beliefs.feasible(candidates.configs, candidates.fidelities)
+        target, there = (
+            beliefs.target(score, candidates.pool),
+            beliefs.at(score, candidates.configs, candidates.fidelities),
+        )
+        index = np.array(candidates.index)
+        sigma = lookahead_std(score.covariance(target, there, index), there.variance, score.noise_variance)
+        improvement = expected_improvement(target.mean[index], sigma, self._incumbent(beliefs, score))
+        feasible = beliefs.feasible(candidates.configs, candidates.fidelities)
+        improvement *= feasible * self._allowed(beliefs, candidates.pool)[index]
         cost = self._cost(beliefs, candidates)
         probe = self._probe_due(pending) & candidates.probes(self.problem.full, self._untried())
         eligible = np.where(probe, improvement, -1.0) if probe.any() else improvement
         chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
-        resumed = candidates.resumed[chosen]
+        resumed, place = candidates.resumed[chosen], candidates.index[chosen]
         why: dict[str, Scalar] = {
             "reason": "promotion" if resumed else "target probe" if probe.any() else "acquisition",
             "expected_improvement": float(improvement[chosen]),
             "marginal_cost_s": float(cost[chosen]),
-            "target_mean": self._sign * float(joint.mean[chosen]),
-            "target_std": float(joint.variance[chosen] ** 0.5),
+            "target_mean": self._sign * float(target.mean[place]),
+            "target_std": float(target.variance[place] ** 0.5),
+            "feasible": float(feasible[chosen]),
+            "candidates": len(candidates.index),
             "resumed_from": resumed,
         }
-        return Proposal(candidates.configs[chosen], candidates.fidelities[chosen], why)
+        return Proposal(candidates.pool[place], candidates.fidelities[chosen], why)
 
     def _probe_due(self, pending: Sequence[Pending]) -> bool:
         """Whether too few configurations ran on the target and on another model to tell what the proxy is worth."""
@@ -153,14 +159,21 @@ class JfhpoSearcher:
     def _sign(self) -> float:
         return 1.0 if self.problem.direction == "maximize" else -1.0
 
-    def _beliefs(self) -> Beliefs:
-        if self._fitted is None:
-            problem = self.problem
-            sizes = {model.name: model.parameters for model in problem.models}
-            inputs = Inputs(problem.space, sizes, problem.rungs[0], problem.rungs[-1])
-            observations, values = zip(*active_set(self.history.scored, _ACTIVE), strict=True)
-            self._fitted = Beliefs(inputs, observations, values, self.history.broken[-_ACTIVE:])
-        return self._fitted
+    def _believe(self) -> Beliefs:
+        if self._beliefs is None:
+            scored = self.history.scored
+            for count in refits(len(scored)):
+                if self._kernels is None or self._kernels.count < count:
+                    fresh = count == refits(count)[0]
+                    self._kernels = Kernels.fit(self._inputs, scored[:count], None if fresh else self._kernels)
+            assert self._kernels is not None
+            self._beliefs = Beliefs(self._inputs, self._kernels, scored, self.history.broken)
+        return self._beliefs
+
+    def _allowed(self, beliefs: Beliefs, configs: Sequence[Config]) -> Array:
+        """Probability that the target stays below the KL's ceiling, ``[n]``."""
+        ceiling = self.problem.kl_ceiling
+        return np.ones(len(configs)) if ceiling is None else beliefs.within(configs, ceiling)
 
     def _untried(self) -> set[str]:
         """Configurations that have a score, but none on the target."""
@@ -171,28 +184,33 @@ class JfhpoSearcher:
         return list({o.config_id: o.config for o, _ in self.history.scored}.values())
 
     def _incumbent(self, beliefs: Beliefs, score: GaussianProcess) -> float:
-        """f*: largest posterior mean among configurations seen at the target's full budget, else among all seen."""
+        """f*: largest posterior mean of the target at full budget among configurations seen there, else among all."""
         full = self.problem.full
         final = [o.config for o, _ in self.history.scored if o.fidelity == full]
-        return float(np.max(beliefs.target_mean(score, final or self._known())))
+        return float(np.max(beliefs.target(score, final or self._known()).mean))
 
     def _candidates(
         self, number: int, pending: Sequence[Pending], beliefs: Beliefs, score: GaussianProcess
     ) -> _Candidates:
         known = self._known()
-        ranked = np.argsort(-beliefs.target_mean(score, known), kind="stable")[:_PROMOTABLE]
-        promotable = [known[i] for i in ranked]
-        pool = [*promotable, *self._new(number, promotable[:_TOP])]
-        found = _Candidates([], [], [])
+        promotable = self._promising(known, _PROMOTABLE, beliefs, score)
+        new = self._promising(list(self._new(number, promotable[:_TOP])), _WEIGHED, beliefs, score)
+        found = _Candidates([*promotable, *new], [], [], [])
         fidelities = [Fidelity(model.name, steps) for model in self.problem.models for steps in self.problem.rungs]
-        for config in pool:
+        for place, config in enumerate(found.pool):
             identity = config_id(config)
             for fidelity in fidelities:
                 if self.history.open(identity, fidelity, pending):
-                    found.configs.append(config)
+                    found.index.append(place)
                     found.fidelities.append(fidelity)
                     found.resumed.append(self.history.steps(identity, fidelity.model))
         return found
+
+    def _promising(self, configs: list[Config], limit: int, beliefs: Beliefs, score: GaussianProcess) -> list[Config]:
+        """At most ``limit`` configurations, by what the target may reach with them: mean and one standard deviation."""
+        there = beliefs.target(score, configs)
+        hopes = there.mean + np.sqrt(there.variance)
+        return [configs[i] for i in np.argsort(-hopes, kind="stable")[:limit]]
 
     def _new(self, number: int, top: Sequence[Config]) -> Iterator[Config]:
         draws = self.problem.draws(number)
