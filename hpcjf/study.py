@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from hpcjf.core.constraints import Constraint
+from hpcjf.errors import StudyError
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
@@ -136,7 +139,26 @@ class AlgorithmSection(Section):
     rollouts: int = Field(5, ge=2, description="Completions per prompt (the group size G).")
 
 
-class RealRange(Section):
+Value = bool | int | float | str
+
+
+def _listed(values: Any) -> Any:
+    """``{name: value}`` means ``{name: [value]}``."""
+    if not isinstance(values, dict):
+        return values
+    return {name: value if isinstance(value, list | tuple) else [value] for name, value in values.items()}
+
+
+_Values = Annotated[tuple[Value, ...], Field(min_length=1)]
+
+
+class _Conditional(Section):
+    when: Annotated[dict[str, _Values] | None, BeforeValidator(_listed)] = Field(
+        None, description="Searched only where each of these names has (one of) these values."
+    )
+
+
+class RealRange(_Conditional):
     type: Literal["real"] = "real"
     low: float
     high: float
@@ -151,7 +173,7 @@ class RealRange(Section):
         return self
 
 
-class IntegerRange(Section):
+class IntegerRange(_Conditional):
     type: Literal["integer"]
     low: int
     high: int
@@ -166,9 +188,9 @@ class IntegerRange(Section):
         return self
 
 
-class Categorical(Section):
+class Categorical(_Conditional):
     type: Literal["categorical"]
-    choices: tuple[bool | int | float | str, ...] = Field(min_length=2)
+    choices: tuple[Value, ...] = Field(min_length=2)
 
 
 Dimension = Annotated[RealRange | IntegerRange | Categorical, Field(discriminator="type")]
@@ -192,6 +214,15 @@ class BudgetSection(Section):
 Method = Literal["jfhpo", "recipe", "grid", "random", "sha", "hyperband", "asha", "bohb", "tpe"]
 
 
+def _readable(text: str) -> str:
+    """A constraint over numbers of ``algorithm``."""
+    numbers = [name for name, field in AlgorithmSection.model_fields.items() if field.annotation in (int, float)]
+    try:
+        return Constraint(text, numbers).text
+    except StudyError as error:
+        raise ValueError(f"{error.what}; {error.fix}") from error
+
+
 class SearchSection(Section):
     method: Method = "jfhpo"
     acquisition: Literal["joint", "paper"] = Field(
@@ -207,6 +238,9 @@ class SearchSection(Section):
         (), description="Configurations to try right after the recipe; what one leaves out is the recipe's."
     )
     warm_start: str | None = Field(None, description="Run directory of an earlier study over the same space.")
+    constraints: tuple[Annotated[Line, AfterValidator(_readable)], ...] = Field(
+        (), description="What a configuration must meet, e.g. rollouts * prompts_per_step <= 128."
+    )
     kl_ceiling: float | None = Field(
         None, gt=0, description="Largest KL to the reference, nats per token, at which a configuration may win."
     )
