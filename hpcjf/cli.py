@@ -302,6 +302,7 @@ def _load(file: Path, executor: ExecutorName | None, layout: RunLayout) -> tuple
     """Study and cluster, resolved and checked; says what it found."""
     from hpcjf.cluster.detect import detect
     from hpcjf.config import line_of, read_study
+    from hpcjf.controller.earlier import read_earlier
     from hpcjf.resolve import at_line, resolve_study
     from hpcjf.tasks import load_task
 
@@ -309,10 +310,13 @@ def _load(file: Path, executor: ExecutorName | None, layout: RunLayout) -> tuple
     study = resolve_study(given, file, lines)
     with at_line(file, lines):
         data = load_task(study.task)
+        earlier = None if layout.study.exists() else read_earlier(study, layout.root)
     sizes = f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test rows"
     print(f"task {', '.join(study.task.names)}: {sizes}")
     for note in data.notes:
         print(f"  {note}")
+    if earlier is not None:
+        print(f"warm start: {len(earlier.observations)} trials of {study.search.warm_start}")
     for model in study.models:
         print(f"model {model.name}: {model.parameters:,} parameters, {model.path}")
     if executor is None:

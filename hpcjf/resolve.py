@@ -15,6 +15,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hpcjf.config import Lines, explain, line_of, nearest, read_yaml
+from hpcjf.core.conditions import Conditions
+from hpcjf.core.constraints import Constraint
 from hpcjf.core.slurm_directives import omitted
 from hpcjf.errors import HpcjfError, ModelError, PermanentClusterError, StudyError, TaskError
 from hpcjf.study import (
@@ -22,6 +24,7 @@ from hpcjf.study import (
     AlgorithmSection,
     Categorical,
     Dimension,
+    IntegerRange,
     ModelSection,
     RealRange,
     Section,
@@ -59,6 +62,8 @@ def at_line(path: Path, lines: Lines) -> Iterator[None]:
 def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
     """Everything but the executor. Raises UserError; may take a minute to train a built-in model once."""
     study = _resolve_recipe(study, path, lines)
+    _check_configurations(study, path, lines)
+    _check_constraints(study, path, lines)
     with at_line(path, lines):
         task = _task(study.task, path.parent.absolute())
     places = [line_of(path, lines, ("models", index, "path")) for index in range(len(study.models))]
@@ -78,7 +83,11 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
             where=line_of(path, lines, ("models",)),
             fix="put the smaller one first",
         )
-    return study.model_copy(update={"models": models, "task": task})
+    earlier = study.search.warm_start
+    search = study.search.model_copy(
+        update={"warm_start": None if earlier is None else str((path.parent / _expanded(earlier)).absolute())}
+    )
+    return study.model_copy(update={"models": models, "task": task, "search": search})
 
 
 def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
@@ -105,10 +114,14 @@ def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
     for name, dimension in space.items():
         at = line_of(path, lines, ("space", name) if study.space is not None else ("recipe",))
         _possible(name, dimension, at)
+        for other, wanted in (dimension.when or {}).items():
+            if other in AlgorithmSection.model_fields and other not in space:
+                _legal("algorithm", other, wanted, at)
         _inside(name, values.setdefault(name, getattr(study.algorithm, name)), dimension, at)
     ordered = {name: space[name] for name in SEARCHABLE if name in space}
-    searched = {name: value for name, value in values.items() if name in ordered}
-    fixed = {name: value for name, value in values.items() if name not in ordered and name not in given}
+    searched = {name: _typed(value, ordered[name]) for name, value in values.items() if name in ordered}
+    # a dimension that is inactive in a configuration is trained with the recipe's value
+    fixed = {n: v for n, v in values.items() if (n not in ordered or ordered[n].when) and n not in given}
     algorithm = study.algorithm.model_dump() | fixed
     try:
         AlgorithmSection.model_validate(algorithm | searched)
@@ -116,7 +129,9 @@ def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
     except ValidationError as error:
         below = {key[1:]: line for key, line in lines.items() if key[0] == "recipe" and len(key) > 1}
         raise explain(error, path, below, AlgorithmSection) from error
-    return study.model_copy(update={"recipe": searched, "space": ordered, "algorithm": merged})
+    with at_line(path, lines):
+        active = Conditions(ordered, merged.model_dump()).prune(searched)
+    return study.model_copy(update={"recipe": active, "space": ordered, "algorithm": merged})
 
 
 def _load_recipe(name: str, study: Path, lines: Lines) -> Recipe:
@@ -162,23 +177,76 @@ def _possible(name: str, dimension: Dimension, where: str) -> None:
     if isinstance(dimension, RealRange) and AlgorithmSection.model_fields[name].annotation is int:
         raise StudyError(f"space.{name} takes whole numbers only", where=where, fix="write type: integer")
     values = dimension.choices if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
+    _legal("space", name, values, where)
+
+
+def _legal(section: str, name: str, values: Iterable[object], where: str) -> None:
     for value in values:
         try:
             AlgorithmSection.model_validate({name: value})
         except ValidationError as error:
             said = explain(error, Path(), {}, AlgorithmSection)
-            raise StudyError(f"space.{said.what}", where=where, fix=said.fix) from error
+            raise StudyError(f"{section}.{said.what}", where=where, fix=said.fix) from error
 
 
 def _inside(name: str, value: object, dimension: Dimension, where: str) -> None:
-    if isinstance(dimension, Categorical):
-        inside = any(value == choice and type(value) is type(choice) for choice in dimension.choices)
-    else:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        inside = number and dimension.low <= value <= dimension.high  # type: ignore[operator]
-    if not inside:
+    if not _contains(dimension, value):
         what = f"space.{name} does not contain the recipe's value {value}"
         raise StudyError(what, where=where, fix="widen it, or change the recipe, which is trial 0")
+
+
+def _typed(value: bool | int | float | str, dimension: Dimension) -> bool | int | float | str:
+    """As the search writes it: 1 and 1.0 would be two configurations."""
+    if isinstance(dimension, Categorical):
+        return value
+    return float(value) if isinstance(dimension, RealRange) else int(value)
+
+
+def _contains(dimension: Dimension, value: object) -> bool:
+    if isinstance(dimension, Categorical):
+        return any(value == choice and type(value) is type(choice) for choice in dimension.choices)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    whole = value == int(value) if isinstance(dimension, IntegerRange) else True
+    return whole and dimension.low <= value <= dimension.high
+
+
+def _check_configurations(study: Study, path: Path, lines: Lines) -> None:
+    """Those of ``search.configurations`` must lie in the resolved space."""
+    space = study.space or {}
+    for index, config in enumerate(study.search.configurations):
+        for name, value in config.items():
+            key = ("search", "configurations", index, name)
+            shown, at = ".".join(map(str, key)), line_of(path, lines, key)
+            if name not in space:
+                raise StudyError(f"{shown}: the space has no such dimension", where=at, fix=nearest(name, tuple(space)))
+            if not _contains(space[name], value):
+                what = f"{shown}: space.{name} does not contain {value}"
+                raise StudyError(what, where=at, fix="widen the space, or give another value")
+
+
+def _check_constraints(study: Study, path: Path, lines: Lines) -> None:
+    """They must leave something of the resolved space, and with it the recipe and every given configuration."""
+    if not study.search.constraints:
+        return
+    from hpcjf.core.feasible import DRAWS, shares_left  # numpy
+
+    assert study.space is not None
+    assert not isinstance(study.recipe, str)
+    fixed = study.algorithm.model_dump()
+    given = [("the recipe", study.recipe)]
+    given += [(f"search.configurations.{i}", config) for i, config in enumerate(study.search.configurations)]
+    for index, share in enumerate(shares_left(study.space, study.search.constraints, fixed)):
+        text = study.search.constraints[index]
+        constraint, at = Constraint(text, fixed), line_of(path, lines, ("search", "constraints", index))
+        if not share:
+            what = f"none of {DRAWS:,} random configurations meets {text!r}" + (" and those above it" if index else "")
+            raise StudyError(what, where=at, fix="loosen it, or widen the space")
+        for who, config in given:
+            values = {**fixed, **study.recipe, **config}
+            if not constraint.holds(values):
+                shown = ", ".join(f"{name} {values[name]}" for name in constraint.names)
+                raise StudyError(f"{who} breaks {text!r} with {shown}", where=at, fix="loosen it, or change the value")
 
 
 def _expanded(name: str) -> Path:

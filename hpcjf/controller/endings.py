@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from hpcjf.cluster.base import JobClass, JobStatus
 from hpcjf.controller.watch import Rows, last_score
 from hpcjf.core.lifecycle import Attempt, Ending
+from hpcjf.core.stopping import decide
 from hpcjf.store.messages import AttemptResult
+from hpcjf.study import StoppingSection
 from hpcjf.types import Cause
 
 _CAUSES = {
@@ -20,6 +26,7 @@ _INTERRUPTIONS = frozenset({JobClass.INFRASTRUCTURE, JobClass.WALL_TIME, JobClas
 _CAPPED = frozenset({Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE})
 FREE_RETRIES = 50
 """Even causes that cost nothing end at some point: a cluster that kills a job this often is broken."""
+_KL_ROWS = 5
 
 
 def from_result(attempt: Attempt, result: AttemptResult, status: JobStatus | None, now: float) -> Ending:
@@ -44,6 +51,31 @@ def from_scheduler(attempt: Attempt, status: JobStatus, rows: Rows | None, now: 
     began = attempt.started or attempt.submitted or now
     detail = f"job {status.job_id} ended as {status.state or 'unknown'} without a result"
     return Ending(cause, now, step, start, score, seconds, max(0.0, now - began - seconds), detail)
+
+
+def as_of_rule(ending: Ending, rows: Rows, stopping: StoppingSection) -> Ending:
+    """The ending at the row where the stopping rule fires, however much later the job ended.
+
+    ``rows`` are those of the whole training up to the ending. The score is the newest evaluation up to the row, None
+    without one; the times stay the job's.
+    """
+    decision = decide(rows, stopping)
+    if decision is None:
+        return ending if ending.cause is Cause.COMPLETED else replace(ending, score=last_score(rows))
+    detail = f"{decision.why}; the job {ending.cause} at step {ending.step}"
+    score = last_score(rows[rows["step"] <= decision.step])
+    return replace(ending, cause=decision.cause, step=decision.step, score=score, detail=detail)
+
+
+def measured(ending: Ending, rows: Rows) -> Ending:
+    """With the mean of the last five finite KL values and of the tokens of a step, of the training up to the ending."""
+    rows = rows[rows["step"] <= ending.step]
+    kl = rows["kl"][np.isfinite(rows["kl"])][-_KL_ROWS:]
+    return replace(
+        ending,
+        kl=float(kl.mean()) if len(kl) else None,
+        tokens=float(rows["tokens"].mean()) if len(rows) else None,
+    )
 
 
 def _cause(status: JobStatus) -> Cause:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpcjf.cluster.base import Cluster, JobClass, JobStatus
 from hpcjf.controller.answer import Answer
-from hpcjf.controller.endings import from_result, from_scheduler, retry
+from hpcjf.controller.endings import as_of_rule, from_result, from_scheduler, measured, retry
 from hpcjf.controller.jobs import MAX_BACKOFF, Submitter
 from hpcjf.controller.planning import Planner
 from hpcjf.controller.watch import Rows, TraceWatch
@@ -21,7 +21,7 @@ from hpcjf.store.layout import RunLayout
 from hpcjf.store.messages import AttemptResult, StopOrder, StopRequest
 from hpcjf.store.registry import Registry
 from hpcjf.study import Study
-from hpcjf.types import Cause, Trial
+from hpcjf.types import Cause, Purpose, Trial
 
 
 class Controller:
@@ -148,6 +148,7 @@ class Controller:
         return result if result.name == attempt.name else None
 
     def _end(self, trial: Trial, attempt: Attempt, ending: Ending) -> None:
+        ending = self._by_the_trace(trial, attempt, ending)
         again = retry(self.state.trials[trial.number].attempts, ending.cause, self.study.cluster.retries)
         self.emit(
             "ended",
@@ -160,6 +161,8 @@ class Controller:
             seconds=ending.seconds,
             startup_seconds=ending.startup_seconds,
             detail=ending.detail,
+            kl=ending.kl,
+            tokens=ending.tokens,
             retry=again,
         )
         self.watch.forget(attempt)
@@ -167,6 +170,17 @@ class Controller:
             self._note_once(f"{attempt.name} was cancelled by somebody else; its trial is not tried again")
         if self.study.checkpoints.max_gb is not None:
             Registry(self.layout.registry).collect_budget(int(self.study.checkpoints.max_gb * 1e9), self._needed())
+
+    def _by_the_trace(self, trial: Trial, attempt: Attempt, ending: Ending) -> Ending:
+        """The ending with what the whole training's rows say, which are all there once its job has ended."""
+        self._rows(attempt)
+        rows = self.watch.whole(attempt, self.state.before(trial, attempt))
+        rows = None if rows is None else rows[rows["step"] <= ending.step]
+        if rows is None or not len(rows):
+            return ending
+        if self.study.search.deterministic and trial.purpose is Purpose.SEARCH:
+            ending = as_of_rule(ending, rows, self.study.stopping)
+        return measured(ending, rows)
 
     def _needed(self) -> set[Path]:
         """Registry entries of trials that go on, in a job or in their next attempt, and of the best configuration."""

@@ -9,7 +9,7 @@ from hpcjf.controller.answer import Answer
 from hpcjf.core.identity import config_id
 from hpcjf.core.lifecycle import Phase, StudyState, TrialState
 from hpcjf.errors import HpcjfError
-from hpcjf.study import SEARCHABLE, Study
+from hpcjf.study import Study
 from hpcjf.types import Cause, Config, Fidelity, Purpose
 
 Emit = Callable[..., None]
@@ -35,23 +35,22 @@ class Planner:
             self._emit("phase", phase=Phase.DONE, reason="all final runs have ended")
 
     def _search(self, state: StudyState, free: int) -> None:
-        trials = state.of(Purpose.SEARCH)
-        hopeless = broken(trials, float(state.controller.get("time", 0.0)))
+        hopeless = broken(state.of(Purpose.SEARCH), float(state.controller.get("time", 0.0)))
         if hopeless:
             self._emit("phase", phase=Phase.STOPPED, reason=hopeless)
             return
         ended = spent(self._study, state)
-        progress = (len(trials), sum(1 for trial in trials if trial.cause is not None))
-        if ended is None and free > 0 and progress != self._asked_after:
+        if ended is None and free > 0 and _progress(state) != self._asked_after:
             limit = self._study.search.max_trials
-            count = free if limit is None else min(free, limit - len(trials))
-            self._asked_after = progress
+            count = free if limit is None else min(free, limit - len(state.of(Purpose.SEARCH)))
+            self._asked_after = _progress(state)
             answer = self._answer(state, count)
             if answer is None:
                 return
             self._note_best(state, answer.best)
             for proposal in answer.proposals:
                 self._add(state, Purpose.SEARCH, proposal.config, proposal.fidelity, 0, dict(proposal.why))
+            self._asked_after = _progress(state)
             if not answer.proposals and not state.open_trials():
                 ended = "the method has nothing more to ask"
         if ended and not state.open_trials():
@@ -97,17 +96,23 @@ class Planner:
     def _add(
         self, state: StudyState, purpose: Purpose, config: Config, where: Fidelity, seed: int, why: dict[str, Any]
     ) -> None:
+        names = dict.fromkeys([*(self._study.space or ()), *sorted(config)])
         self._emit(
             "trial",
             number=state.next_number,
             config_id=config_id(config),
-            config={name: config[name] for name in SEARCHABLE if name in config},
+            config={name: config[name] for name in names if name in config},
             model=where.model,
             steps=where.steps,
             training_seed=seed,
             purpose=purpose,
             why=why,
         )
+
+
+def _progress(state: StudyState) -> tuple[int, int]:
+    """Trials, and those that are over: while neither changes, the search has nothing new to say."""
+    return len(state.trials), len(state.over)
 
 
 def spent(study: Study, state: StudyState) -> str | None:

@@ -7,15 +7,16 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from hpcjf.cluster.base import Cluster
-from hpcjf.controller.answer import Answer, ask_process
+from hpcjf.controller.answer import AskProcess
+from hpcjf.controller.earlier import freeze_earlier
 from hpcjf.controller.loop import Controller, stop_request
-from hpcjf.core.lifecycle import Phase, StudyState, replay
+from hpcjf.core.lifecycle import Phase, StudyState
 from hpcjf.errors import StudyError
 from hpcjf.store.frozen import freeze_study, load_frozen
-from hpcjf.store.journal import JournalWriter, read_journal
+from hpcjf.store.journal import JournalWriter
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.locks import Lock
 from hpcjf.store.messages import StopRequest
@@ -24,14 +25,18 @@ from hpcjf.types import Purpose
 
 _ADJUSTABLE = ("search", "cluster", "checkpoints", "stopping")
 """Sections that may change between two generations; anything else would mix two studies."""
+_SETTLED = ("method", "deterministic", "warm_start")
+"""But not these keys of ``search``."""
 
 
 def _same_study(layout: RunLayout, study: Study) -> None:
     old, new = load_frozen(layout).model_dump(mode="json"), study.model_dump(mode="json")
     for model in (*old["models"], *new["models"]):
         del model["resources"]  # as the cluster section: a limit that was too small may be raised
-    if old["search"]["method"] != new["search"]["method"]:
-        raise StudyError("search.method differs from the run's", where=str(layout.root), fix="name another --run-dir")
+    for key in _SETTLED:
+        if old["search"][key] != new["search"][key]:
+            what = f"search.{key} differs from the run's"
+            raise StudyError(what, where=str(layout.root), fix="name another --run-dir")
     differing = [key for key in old if old[key] != new[key] and key not in _ADJUSTABLE]
     if differing:
         raise StudyError(
@@ -58,20 +63,21 @@ def opened(layout: RunLayout, study: Study, cluster: Cluster, lock_seconds: floa
     """The one controller of a run directory, which is made where it does not exist.
 
     Limits that changed since are taken over. LockTimeoutError names a controller that already runs, StudyError says
-    that the directory holds another study.
+    that the directory holds another study, or what is wrong with the warm start of a new one.
     """
     layout.create()
-    with Lock(layout.lock, timeout=lock_seconds), JournalWriter(layout.journal) as journal:
+    state = StudyState()
+    with (
+        Lock(layout.lock, timeout=lock_seconds),
+        JournalWriter(layout.journal, state.apply) as journal,
+        closing(AskProcess(layout.root)) as ask,
+    ):
         if layout.study.exists():
             _same_study(layout, study)
-        events, problems = read_journal(layout.journal)
-        state = replay(events)
+        else:
+            freeze_earlier(layout, study)
         _same_site(layout, state, cluster)
         freeze_study(layout, study)
-
-        def ask(count: int) -> Answer:
-            return ask_process(layout.root, count)
-
         controller = Controller(layout, study, cluster, journal, state, ask)
         if not state.run_id:
             controller.emit("study", run_id=secrets.token_hex(4), name=study.study.name)
@@ -83,7 +89,7 @@ def opened(layout: RunLayout, study: Study, cluster: Cluster, lock_seconds: floa
             job_id=os.environ.get("SLURM_JOB_ID", ""),
             executor=cluster.name,
         )
-        for problem in problems:
+        for problem in journal.problems:
             controller.emit("note", text=f"journal: {problem}")
         yield controller
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from hpcjf.core.lifecycle import Attempt
 from hpcjf.core.stopping import StopDecision, decide
+from hpcjf.errors import StoreError
 from hpcjf.store.layout import RunLayout
 from hpcjf.store.traces import read_trace
 from hpcjf.study import StoppingSection
@@ -48,22 +50,39 @@ class TraceWatch:
             self._rows[attempt.name] = known
         return known
 
-    def verdict(self, trial: Trial, attempt: Attempt, before: Sequence[Attempt] = ()) -> StopDecision | None:
-        """Whether the rule stops the attempt, by the rows that ``read`` has brought so far.
+    def whole(self, attempt: Attempt, before: Sequence[Attempt]) -> Rows | None:
+        """All rows of the training that the attempt goes on with, one a step, as far as ``read`` has brought them.
 
         ``before``: earlier attempts of the configuration on the model, in their order. What they wrote up to the
-        checkpoint that this one went on from belongs to the same training. Final runs are never stopped: the
-        comparison needs them whole.
+        checkpoint that this one went on from belongs to the same training.
         """
-        rows = self._rows.get(attempt.name)
-        if rows is None or attempt.stop or trial.purpose is not Purpose.SEARCH:
-            return None
         if attempt.name not in self._past:
-            self._past[attempt.name] = [read_trace(self._layout.attempt(a.trial, a.number).trace) for a in before]
-        whole = rows
-        for past in reversed(self._past[attempt.name]):
+            self._past[attempt.name] = list(self._past_rows(before))
+        own = self._rows.get(attempt.name)
+        parts = [*self._past[attempt.name], *([] if own is None else [own])]
+        if not parts:
+            return None
+        whole = parts.pop()
+        for past in reversed(parts):
             whole = np.concatenate([past[past["step"] < whole["step"][0]], whole])
-        return decide(whole, self._stopping)
+        return whole
+
+    def _past_rows(self, before: Sequence[Attempt]) -> Iterator[Rows]:
+        for attempt in before:
+            with suppress(StoreError):  # noted when that attempt ended
+                rows = read_trace(self._layout.attempt(attempt.trial, attempt.number).trace)
+                if len(rows):
+                    yield rows
+
+    def verdict(self, trial: Trial, attempt: Attempt, before: Sequence[Attempt] = ()) -> StopDecision | None:
+        """Whether the rule stops the attempt, whose earlier ones are ``before``.
+
+        Final runs are never stopped: the comparison needs them whole.
+        """
+        if attempt.name not in self._rows or attempt.stop or trial.purpose is not Purpose.SEARCH:
+            return None
+        whole = self.whole(attempt, before)
+        return None if whole is None else decide(whole, self._stopping)
 
     def progress(self, attempt: Attempt) -> Progress | None:
         rows = self._rows.get(attempt.name)

@@ -7,7 +7,7 @@ study, controller, trial, attempt (the intent to submit), submitted, started, st
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +27,10 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Ending:
-    """How an attempt ended: step reached, validation score there, wall seconds of training and of the rest."""
+    """How an attempt ended: step reached, validation score there, wall seconds of training and of the rest.
+
+    ``kl`` and ``tokens`` are of the trace: KL at the end, nats per token, and mean completion tokens of a step.
+    """
 
     cause: Cause
     time: float
@@ -37,6 +40,8 @@ class Ending:
     seconds: float
     startup_seconds: float
     detail: str = ""
+    kl: float | None = None
+    tokens: float | None = None
 
 
 @dataclass(slots=True)
@@ -86,7 +91,20 @@ class TrialState:
             start_step=next((e.start_step for e in endings if e.step > e.start_step), endings[-1].start_step),
             seconds=sum(ending.seconds for ending in endings),
             startup_seconds=sum(ending.startup_seconds for ending in endings),
+            kl=endings[-1].kl,
+            why=self.trial.why,
         )
+
+    def in_work(self, size: float) -> Observation | None:
+        """The observation with costs that no clock had a hand in: for seconds the steps, each of ``size`` times its
+        completion tokens, and nothing for the start-up.
+        """
+        seen = self.observation()
+        if seen is None:
+            return None
+        tokens = next((a.ending.tokens for a in reversed(self.attempts) if a.ending), None) or 0.0
+        steps = max(0, seen.fidelity.steps - seen.start_step)
+        return replace(seen, seconds=steps * tokens * size, startup_seconds=0.0)
 
 
 @dataclass(slots=True)
@@ -108,6 +126,8 @@ class StudyState:
     phase: Phase = Phase.SEARCH
     phase_reason: str = ""
     trials: dict[int, TrialState] = field(default_factory=dict)
+    over: list[int] = field(default_factory=list)
+    """Numbers of the trials that are over, in the order in which they ended."""
     incumbents: list[Incumbent] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
     controller: dict[str, Scalar] = field(default_factory=dict)
@@ -232,9 +252,12 @@ def _ended(state: StudyState, event: Event) -> None:
         seconds=event["seconds"],
         startup_seconds=event["startup_seconds"],
         detail=event["detail"],
+        kl=event.get("kl"),
+        tokens=event.get("tokens"),
     )
     if not event["retry"]:
         state.trials[event["trial"]].cause = cause
+        state.over.append(event["trial"])
 
 
 def _incumbent(state: StudyState, event: Event) -> None:

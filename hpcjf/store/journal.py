@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,20 +76,39 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     :raises UntrustedPathError: a symbolic link.
     :raises StoreError: cannot be read.
     """
+    scan = _read(path, 0)
+    return scan.events, scan.problems
+
+
+class JournalReader:
+    """Reads on where it stopped. Not across a new writer, which may set records aside."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """The events since the last call, those that cannot be read left out. Raises as :func:`read_journal`."""
+        scan = _read(self._path, self._offset)
+        self._offset += scan.torn
+        return scan.events
+
+
+def _read(path: Path, offset: int) -> _Scan:
     try:
         with (
             disk_errors(path, keep=(FileNotFoundError,)),
             os.fdopen(open_regular(path, os.O_RDONLY, owned_by=None), "rb") as file,
         ):
-            scan = _scan(file.read(), path)
+            file.seek(offset)
+            return _scan(file.read(), path)
     except FileNotFoundError:
-        return [], []
-    return scan.events, scan.problems
+        return _Scan()
 
 
 class JournalWriter:
     """The journal's only writer; the caller holds the controller lock.
 
+    ``found`` is given every event that is there on opening, so that nobody need read the file a second time.
     ``problems`` says what was set aside on opening: ``<name>.torn-<n>`` holds a torn tail, ``<name>.damaged-<n>``
     the whole journal as it was before records that cannot be read were left out.
 
@@ -97,13 +116,16 @@ class JournalWriter:
     :raises DiskFullError: no room to set something aside; nothing was cut.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, found: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.path = path
         self.problems: tuple[str, ...] = ()
         with disk_errors(path):
             self._open()
             try:
-                self._mend()
+                events = self._mend()
+                if found is not None:
+                    for event in events:
+                        found(event)
             except BaseException:
                 self.close()
                 raise
@@ -113,7 +135,7 @@ class JournalWriter:
         self._descriptor = open_regular(self.path, flags, owned_by=os.geteuid())
         fsync_folder(self.path.parent)
 
-    def _mend(self) -> None:
+    def _mend(self) -> list[dict[str, Any]]:
         data = b"".join(_chunks(self._descriptor))
         scan = _scan(data, self.path)
         self.problems = tuple(scan.problems)
@@ -127,6 +149,7 @@ class JournalWriter:
             os.ftruncate(self._descriptor, scan.torn)
             os.fsync(self._descriptor)
         self._size = os.fstat(self._descriptor).st_size
+        return scan.events
 
     def append(self, event: Mapping[str, Any]) -> None:
         """On disk when it returns. One write, so that a reader sees all of a record or a torn tail.

@@ -64,6 +64,11 @@ class RunLayout:
         return self.root / "study.yaml"
 
     @property
+    def earlier(self) -> Path:
+        """What ``search.warm_start`` brought, frozen with the study."""
+        return self.root / "earlier.json"
+
+    @property
     def journal(self) -> Path:
         return self.root / "journal" / "controller.jsonl"
 

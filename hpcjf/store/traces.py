@@ -61,7 +61,7 @@ TRACE_COLUMNS = (
     Column("truncated_fraction", "<f8", "1", "share of completions cut at the length limit"),
     Column("zero_variance_fraction", "<f8", "1", "share of prompt groups whose rewards are all equal"),
     Column("skipped", "<u1", "flag", "1 where no optimiser update was made"),
-    Column("tokens", "<u8", "tokens", "completion tokens of the attempt so far"),
+    Column("tokens", "<u8", "tokens", "completion tokens sampled in the step"),
     Column("learning_rate", "<f8", "1", "learning rate of the step's last update"),
 )
 """The columns of every trace. Those of the objective follow, and the row's checksum comes last."""
