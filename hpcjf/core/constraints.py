@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import warnings
 from collections.abc import Callable, Collection, Mapping
 
 from hpcjf.errors import StudyError
@@ -66,7 +67,9 @@ def _parsed(text: str) -> ast.Expression:
     if len(text) > LONGEST:
         raise _fault(f"longer than {LONGEST} characters", "write several constraints")
     try:
-        return ast.parse(text.strip(), mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # 1or 2
+            return ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
         said = error.msg if isinstance(error, SyntaxError) else error
         raise _fault(f"{text!r} cannot be read ({said})") from error

@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 
 _DRAWS, _STEPS = 10_000, 20
 """Tries of a configuration, and of a step from one, that break the constraints before they count as impossible."""
+_BATCH = 500
+"""Draws at once where the first ones were not enough."""
 
 
 class _Axis:
@@ -141,6 +143,10 @@ class Space:
         return tuple(self._axes)
 
     @property
+    def dimensions(self) -> Mapping[str, Dimension]:
+        return {name: axis.dimension for name, axis in self._axes.items()}
+
+    @property
     def size(self) -> float:
         """Number of distinct configurations, constraints apart; infinite where a dimension is real."""
         return self._conditions.size
@@ -172,14 +178,14 @@ class Space:
         Raises StudyError where 10,000 draws in a row do not.
         """
         found: list[Config] = []
-        missed = 0
+        missed, batch = 0, n
         while len(found) < n:
-            met = [config for config in map(self._pruned, self._draw(n, rng)) if self._allows(config)]
-            missed = 0 if met else missed + n
+            met = [config for config in map(self._pruned, self._draw(batch, rng)) if self._allows(config)]
+            missed = 0 if met else missed + batch
             if missed >= _DRAWS:
                 what = f"none of {missed:,} random configurations meets the constraints"
                 raise StudyError(what, where="search.constraints", fix="loosen one of them")
-            found += met
+            found, batch = [*found, *met], _BATCH
         return found[:n]
 
     def space_filling(self, n: int, seed: int) -> list[Config]:

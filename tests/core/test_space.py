@@ -1,7 +1,10 @@
 import json
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpcjf.core.identity import config_id
 from hpcjf.core.space import Space
@@ -141,3 +144,162 @@ def test_neighbours_stay_inside_and_near(space: Space) -> None:
     assert 0.02 < np.mean(distance[:, 0]) < 0.06
     assert np.mean([config["mixed"] != centre["mixed"] for config in near]) < 0.1
     assert len({config["learning_rate"] for config in near}) > 190
+
+
+@pytest.fixture(scope="module")
+def conditional() -> Space:
+    """``depth`` lives under a choice, ``shape`` under a depth; ``rate`` under a setting that holds, ``off`` never."""
+    return Space(
+        {
+            "kind": Categorical(type="categorical", choices=("plain", "deep", "wide")),
+            "depth": IntegerRange(type="integer", low=1, high=4, when={"kind": ("deep", "wide")}),
+            "shape": Categorical(type="categorical", choices=("a", "b", "c"), when={"depth": (1, 2)}),
+            "rate": RealRange(low=0.0, high=1.0, when={"mode": ("on",)}),
+            "off": RealRange(low=0.0, high=1.0, when={"mode": ("off",)}),
+        },
+        fixed={"mode": "on", "depth": 2, "batch": 8},
+    )
+
+
+PLAIN: Config = {"kind": "plain", "rate": 0.25}
+
+
+class TestConditions:
+    def test_samples_hold_active_dimensions_only(self, conditional: Space) -> None:
+        drawn = conditional.sample(300, np.random.default_rng(0))
+        assert all(set(config) == set(conditional.active(config)) for config in drawn)
+        assert {tuple(sorted(config)) for config in drawn} == {
+            ("kind", "rate"),
+            ("depth", "kind", "rate"),
+            ("depth", "kind", "rate", "shape"),
+        }
+        assert all(conditional.contains(config) and conditional.canonical(config) == config for config in drawn)
+
+    def test_an_inactive_value_makes_no_other_configuration(self, conditional: Space) -> None:
+        stale: Config = {**PLAIN, "depth": 3, "shape": "b", "off": 0.5, "extra": 1}
+        assert conditional.canonical(stale) == {**PLAIN, "extra": 1}
+        assert conditional.encode([stale]).tolist() == conditional.encode([PLAIN]).tolist()
+        assert conditional.contains(stale)
+
+    def test_inactive_columns_are_constant(self, conditional: Space) -> None:
+        deep: Config = {"kind": "deep", "depth": 4, "rate": 1.0}
+        rows = conditional.encode([PLAIN, deep, {**deep, "depth": 1, "shape": "b"}])
+        kind, depth, shape = slice(0, 3), 3, slice(4, 7)
+        assert rows[:, kind].tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+        assert rows[:, depth].tolist() == [0.5, 1.0, 0.0]
+        assert rows[:, shape].tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0]]
+        assert rows[:, -2:].tolist() == [[0.25, 0.5], [1.0, 0.5], [1.0, 0.5]]
+
+    def test_an_active_dimension_must_have_a_value(self, conditional: Space) -> None:
+        assert conditional.contains(PLAIN)
+        assert not conditional.contains({"kind": "plain"})
+        assert not conditional.contains({"kind": "deep", "rate": 0.5})
+        assert not conditional.contains({"kind": "deep", "depth": 1, "rate": 0.5})
+
+    @settings(deadline=None, max_examples=15)
+    @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(0.01, 1.0))
+    def test_a_step_ends_in_the_space(self, conditional: Space, seed: int, scale: float) -> None:
+        rng = np.random.default_rng(seed)
+        config: Config = {**conditional.sample(1, rng)[0], "extra": 1}
+        for _ in range(10):
+            config = conditional.perturb(config, rng, scale)
+            assert set(config) == {*conditional.active(config), "extra"}
+            assert conditional.contains(config)
+
+    def test_a_step_into_a_branch_draws_what_it_needs(self, conditional: Space) -> None:
+        rng = np.random.default_rng(0)
+        moved = [conditional.perturb(PLAIN, rng, 1.0) for _ in range(100)]
+        assert {config.get("depth") for config in moved} == {None, 1, 2, 3, 4}
+        assert {config["kind"] for config in moved if "depth" not in config} == {"plain"}
+
+    def test_the_design_fills_the_whole_space(self, conditional: Space) -> None:
+        design = conditional.space_filling(12, seed=1)
+        assert len({config_id(config) for config in design}) == 12
+        assert all(conditional.contains(config) for config in design)
+        assert {config["kind"] for config in design} == {"plain", "deep", "wide"}
+
+    def test_the_size_counts_distinct_configurations(self, conditional: Space) -> None:
+        assert conditional.size == math.inf
+        whole = Space({n: d for n, d in conditional.dimensions.items() if n not in ("rate", "off")})
+        assert whole.size == 1 + 2 * (2 * 3 + 2)
+
+    def test_defaults_are_the_settings_of_its_dimensions(self, conditional: Space) -> None:
+        assert conditional.defaults == {"depth": 2}
+
+    def test_a_space_without_conditions_draws_as_ever(self, space: Space) -> None:
+        drawn = space.sample(2, np.random.default_rng(0))
+        never = Categorical(type="categorical", choices=(1, 2), when={"lr_scheduler": ("cosine",)})
+        more = Space({**space.dimensions, "more": never}).sample(2, np.random.default_rng(0))
+        assert [{n: v for n, v in config.items() if n != "more"} for config in more] == drawn
+
+
+def constrained(*constraints: str) -> Space:
+    dimensions = {
+        "rollouts": IntegerRange(type="integer", low=2, high=16),
+        "clip_range": RealRange(low=0.1, high=0.5),
+        "updates": Categorical(type="categorical", choices=(1, 2, 4), when={"rollouts": (2, 3, 4, 5, 6, 7, 8)}),
+    }
+    return Space(
+        dimensions, constraints=constraints, fixed={"prompts_per_step": 16, "updates": 2, "scheduler": "cosine"}
+    )
+
+
+@pytest.fixture(scope="module")
+def bounded() -> Space:
+    return constrained(
+        "rollouts * prompts_per_step <= 128", "clip_range < 0.3 or rollouts < 4", "updates * clip_range < 1"
+    )
+
+
+class TestConstraints:
+    def met(self, config: Config) -> bool:
+        rollouts, clip, updates = (float(config.get(name, 2)) for name in ("rollouts", "clip_range", "updates"))
+        return rollouts * 16 <= 128 and (clip < 0.3 or rollouts < 4) and updates * clip < 1
+
+    def test_samples_meet_them_and_are_many(self, bounded: Space) -> None:
+        drawn = bounded.sample(400, np.random.default_rng(0))
+        assert len(drawn) == 400
+        assert all(map(self.met, drawn))
+        assert {config["rollouts"] for config in drawn} == set(range(2, 9))
+        assert max(config["clip_range"] for config in drawn) > 0.4
+        assert drawn == bounded.sample(400, np.random.default_rng(0))
+
+    def test_the_design_is_filled_up(self, bounded: Space) -> None:
+        design = bounded.space_filling(20, seed=0)
+        assert len({config_id(config) for config in design}) == 20
+        assert all(map(self.met, design))
+
+    def test_a_step_that_breaks_one_is_taken_again(self, bounded: Space) -> None:
+        rng = np.random.default_rng(0)
+        edge: Config = {"rollouts": 8, "clip_range": 0.299, "updates": 1}
+        moved = [bounded.perturb(edge, rng, 0.1) for _ in range(80)]
+        assert all(map(self.met, moved))
+        assert len({config_id(config) for config in moved}) > 75
+
+    def test_where_no_step_is_left_the_configuration_stays(self) -> None:
+        space = constrained("clip_range == 0.25")
+        lone: Config = {"rollouts": 9, "clip_range": 0.25}
+        assert space.perturb(lone, np.random.default_rng(0), 0.1) == lone
+
+    def test_containment_knows_them(self, bounded: Space) -> None:
+        assert bounded.contains({"rollouts": 8, "clip_range": 0.2, "updates": 4})
+        assert not bounded.contains({"rollouts": 9, "clip_range": 0.2})
+        assert not bounded.contains({"rollouts": 5, "clip_range": 0.4, "updates": 1})
+
+    def test_an_inactive_dimension_counts_with_its_setting(self) -> None:
+        assert not constrained("updates < 2").contains({"rollouts": 9, "clip_range": 0.2})
+        assert constrained("updates == 2").contains({"rollouts": 9, "clip_range": 0.2})
+
+    def test_an_impossible_one_ends_the_draw(self) -> None:
+        with pytest.raises(StudyError, match=r"search\.constraints: none of 10,\d{3} random configurations meets"):
+            constrained("rollouts > 16").sample(30, np.random.default_rng(0))
+
+    def test_a_rare_one_is_found(self) -> None:
+        drawn = constrained("clip_range < 0.101", "rollouts == 3").sample(3, np.random.default_rng(0))
+        assert [config["rollouts"] for config in drawn] == [3, 3, 3]
+
+    @pytest.mark.parametrize("name", ["rolouts", "scheduler"])
+    def test_a_name_that_is_no_number_is_refused(self, name: str) -> None:
+        known = "prompts_per_step, updates, rollouts, clip_range"
+        with pytest.raises(StudyError, match=f"no number is called {name}; known: {known}"):
+            constrained(f"{name} < 3")
