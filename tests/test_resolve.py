@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -208,6 +208,121 @@ def test_spaces_and_recipes_that_no_study_has(
     resolve: Resolve, tmp_path: Path, sections: dict[str, Any], said: str
 ) -> None:
     assert refused(resolve, StudyError, tmp_path, **sections).startswith(said)
+
+
+ROLLOUTS = {"type": "integer", "low": 2, "high": 16}
+CLIP = {"type": "real", "low": 0.1, "high": 0.4}
+SCHEDULE = {"type": "categorical", "choices": ["constant", "cosine"]}
+
+
+class TestConditions:
+    def test_the_recipe_keeps_what_is_active_in_it(self, resolve: Resolve) -> None:
+        space = {"lr_scheduler": SCHEDULE, "clip_range": {**CLIP, "when": {"lr_scheduler": "cosine"}}}
+        study = resolve(space=space, recipe={"lr_scheduler": "constant", "clip_range": 0.15})
+        assert study.recipe == {"lr_scheduler": "constant"}
+        assert study.algorithm.clip_range == 0.15, "an inactive dimension is trained with the recipe's value"
+        study = resolve(space=space, recipe={"lr_scheduler": "cosine", "clip_range": 0.15})
+        assert study.recipe == {"lr_scheduler": "cosine", "clip_range": 0.15}
+
+    def test_a_setting_may_decide(self, resolve: Resolve) -> None:
+        space = {"rollouts": ROLLOUTS, "clip_range": {**CLIP, "when": {"minibatches": [2, 4]}}}
+        assert "clip_range" in resolve(space=space, algorithm={"minibatches": 4}).recipe
+        assert resolve(space=space, algorithm={"minibatches": 1}).recipe == {"rollouts": 5}
+
+    def test_the_frozen_study_reads_back(self, resolve: Resolve) -> None:
+        space = {"lr_scheduler": SCHEDULE, "clip_range": {**CLIP, "when": {"lr_scheduler": "cosine"}}}
+        study = resolve(space=space, search={"constraints": ["clip_range < 0.3"]})
+        assert Study.model_validate(study.model_dump(mode="json")) == study
+
+    @pytest.mark.parametrize(
+        ("when", "said"),
+        [
+            ({"lr_schedule": "cosine"}, "study.yaml:17: space.clip_range.when: nothing is called lr_schedule; known: "),
+            ({"lr_scheduler": "linear"}, "study.yaml:17: space.clip_range.when: space.lr_scheduler never is 'linear'"),
+            ({"clip_range": 0.2}, "study.yaml:17: space.clip_range.when: clip_range is a real range"),
+            ({"minibatches": 0}, "study.yaml:13: algorithm.minibatches cannot be 0; give a number greater"),
+            ({"objective": "ppo"}, "study.yaml:13: algorithm.objective cannot be 'ppo'; did you mean grpo?"),
+        ],
+    )
+    def test_a_condition_that_nothing_meets(
+        self, resolve: Resolve, tmp_path: Path, when: dict[str, Any], said: str
+    ) -> None:
+        space = {"lr_scheduler": SCHEDULE, "clip_range": {**CLIP, "when": when}}
+        assert refused(resolve, StudyError, tmp_path, space=space).startswith(said)
+
+    def test_a_circle(self, resolve: Resolve, tmp_path: Path) -> None:
+        space = {
+            "lr_scheduler": {**SCHEDULE, "when": {"rollouts": 4}},
+            "rollouts": {**ROLLOUTS, "when": {"lr_scheduler": "cosine"}},
+        }
+        assert "in a circle; take one of them out" in refused(resolve, StudyError, tmp_path, space=space)
+
+
+class TestConstraints:
+    SPACE: ClassVar[dict[str, Any]] = {"rollouts": ROLLOUTS, "clip_range": CLIP}
+
+    def test_those_that_hold_pass(self, resolve: Resolve) -> None:
+        constraints = ["rollouts * prompts_per_step <= 128", "clip_range < 0.3"]
+        assert resolve(space=self.SPACE, search={"constraints": constraints}).search.constraints == tuple(constraints)
+
+    @pytest.mark.parametrize(
+        ("search", "said"),
+        [
+            (
+                {"constraints": ["clip_range < 0.3", "rollouts <= 4"]},
+                "study.yaml:19: the recipe breaks 'rollouts <= 4' with rollouts 5; loosen it, or change the value",
+            ),
+            (
+                {"constraints": ["rollouts * prompts_per_step < 80"]},
+                "study.yaml:18: the recipe breaks 'rollouts * prompts_per_step < 80' with rollouts 5, prompts_per_s",
+            ),
+            (
+                {"constraints": ["rollouts < 8"], "configurations": [{"clip_range": 0.4}, {"rollouts": 9}]},
+                "study.yaml:18: search.configurations.1 breaks 'rollouts < 8' with rollouts 9",
+            ),
+            (
+                {"constraints": ["rollouts > 16"]},
+                "study.yaml:18: none of 10,000 random configurations meets 'rollouts > 16'; loosen it, or widen",
+            ),
+            (
+                {"constraints": ["rollouts < 9", "clip_range < 0.3", "rollouts > 8"]},
+                "study.yaml:20: none of 10,000 random configurations meets 'rollouts > 8' and those above it; loosen",
+            ),
+            (
+                {"constraints": ["rollouts < 9", "rollout > 8"]},
+                "study.yaml:19: search.constraints.1: 'rollout > 8': no number is called rollout; known: prompts_per_",
+            ),
+            (
+                {"constraints": ["lr_scheduler == 1"]},
+                "study.yaml:18: search.constraints.0: 'lr_scheduler == 1': no number is called lr_scheduler; known: ",
+            ),
+            (
+                {"constraints": ["rollouts"]},
+                "study.yaml:18: search.constraints.0: 'rollouts' compares no numbers; write",
+            ),
+            (
+                {"constraints": "rollouts < 3"},
+                "study.yaml:17: search.constraints cannot be 'rollouts < 3'; give a list",
+            ),
+        ],
+    )
+    def test_those_that_do_not_are_refused_at_their_line(
+        self, resolve: Resolve, tmp_path: Path, search: dict[str, Any], said: str
+    ) -> None:
+        assert refused(resolve, StudyError, tmp_path, space=self.SPACE, search=search).startswith(said)
+
+    def test_an_inactive_value_does_not_count(self, resolve: Resolve) -> None:
+        space = {"lr_scheduler": SCHEDULE, "clip_range": {**CLIP, "when": {"lr_scheduler": "cosine"}}}
+        recipe = {"lr_scheduler": "constant", "clip_range": 0.2}
+        study = resolve(space=space, recipe=recipe, search={"constraints": ["clip_range > 0.15"]})
+        assert study.recipe == {"lr_scheduler": "constant"}
+
+
+def test_whole_numbers_of_a_recipe_become_what_the_search_writes(resolve: Resolve) -> None:
+    space = {"rollouts": ROLLOUTS, "grad_clip": {"type": "real", "low": 0.1, "high": 10}}
+    study = resolve(space=space, recipe={"rollouts": 5.0, "grad_clip": 1})
+    assert study.recipe == {"rollouts": 5, "grad_clip": 1.0}
+    assert [type(value) for value in study.recipe.values()] == [int, float]
 
 
 def one(path: object, **more: Any) -> list[dict[str, Any]]:
