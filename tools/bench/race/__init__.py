@@ -1,0 +1,1 @@
+"""The search benchmark: problems on which all methods are raced."""
