@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from hpcjf.core.acquisition import feasibility
-from hpcjf.core.surrogate import GaussianProcess, Inputs, Outlook, Prior, fitted_kernel, scale_of
+from hpcjf.core.surrogate import GaussianProcess, Inputs, Prior, fitted_kernel, scale_of
 from hpcjf.types import Config, Fidelity, Observation
 
 Array = NDArray[np.float64]
@@ -22,9 +23,9 @@ Scored = Sequence[tuple[Observation, float]]
 
 FITTED, ACTIVE = 128, 500
 """Most observations that hyperparameters are fitted on, and that a process is conditioned on."""
-_CERTAIN = 16
-"""Up to so many observations every one brings a new fit; then a fit comes with every 15 % more."""
-_PER_DOUBLING = 5
+_EARLY = (1, 2, 3, 4, 6, 8, 11)
+_FROM, _PER_DOUBLING = 16, 5
+"""Hyperparameters are fitted at these numbers of observations, then from 16 on with every 15 % more."""
 _COST_EXPONENT = 0.7
 """Seconds per step grow about as parameters^0.7 where a model was never timed."""
 _TREND_RIDGE = 0.25
@@ -34,14 +35,14 @@ _LEAST_KL = 1e-6
 def refits(count: int) -> list[int]:
     """Numbers of observations up to ``count`` at which a fit is due, from the last one that starts afresh.
 
-    >>> refits(3), refits(40)
-    ([3], [32, 37])
+    >>> refits(5), refits(40)
+    ([4], [32, 37])
     """
-    if count <= _CERTAIN:
-        return [count]
-    points = [round(_CERTAIN * 2 ** (k / _PER_DOUBLING)) for k in range(200)]
-    due = [k for k, point in enumerate(points) if point <= count]
-    return [points[k] for k in range(due[-1] // _PER_DOUBLING * _PER_DOUBLING, due[-1] + 1)]
+    if count < _FROM:
+        return [max(point for point in _EARLY if point <= count)]
+    gaps = int(_PER_DOUBLING * math.log2(count / _FROM) + 1e-9)
+    due = [round(_FROM * 2 ** (k / _PER_DOUBLING)) for k in range(gaps // _PER_DOUBLING * _PER_DOUBLING, gaps + 2)]
+    return [point for point in due if point <= count]
 
 
 def active_set(scored: Scored, limit: int) -> Scored:
@@ -65,12 +66,12 @@ class Kernels:
     kl: Any | None
 
     @classmethod
-    def fit(cls, inputs: Inputs, scored: Scored, before: Kernels | None) -> Kernels:
+    def fit(cls, inputs: Inputs, scored: Scored, before: Kernels | None, *, with_kl: bool) -> Kernels:
         part = active_set(scored, FITTED)
         rows, values = _rows(inputs, part), squashed(np.array([value for _, value in part]))
         left, _ = _detrended(part, rows, values)
         timed, paces = _paces(inputs, part)
-        measured, kls = _log_kl(inputs, part)
+        measured, kls = _log_kl(inputs, part if with_kl else ())
         return cls(
             len(scored),
             _fitted(rows, left, _score_prior(rows.shape[1] - 2), before.score if before else None),
@@ -90,7 +91,7 @@ class Beliefs:
         part = active_set(scored, ACTIVE)
         rows, values = _rows(inputs, part), squashed(np.array([value for _, value in part]))
         left, self._trend = _detrended(part, rows, values)
-        self.score = _bounded(GaussianProcess(kernels.score, rows, left, scale_of(left)), part, rows)
+        self.score = _bounded(GaussianProcess(kernels.score, rows, left, scale_of(left)), part, rows, self._trend[1])
         timed, paces = _paces(inputs, part)
         self._pace = GaussianProcess(kernels.pace, timed, paces, scale_of(paces)) if kernels.pace else None
         measured, kls = _log_kl(inputs, part)
@@ -104,38 +105,29 @@ class Beliefs:
         """The score's process with trials in flight at their posterior mean."""
         return self.score.believe(self._inputs.encode(configs, fidelities))
 
-    def target(self, score: GaussianProcess, configs: Sequence[Config]) -> Outlook:
-        """The target's score at full budget."""
-        return score.look(self._inputs.encode(configs, [self._inputs.full] * len(configs)))
-
     def trend(self, fidelities: Sequence[Fidelity]) -> Array:
         """Average gain of the score over the target's at full budget, ``[n]``, which the processes leave out."""
         return np.asarray(self._inputs.places(fidelities) @ self._trend)
 
-    def at(self, score: GaussianProcess, configs: Sequence[Config], fidelities: Sequence[Fidelity]) -> Outlook:
-        """The score of pairs."""
-        return score.look(self._inputs.encode(configs, fidelities))
-
-    def seconds_per_step(self, configs: Sequence[Config], fidelities: Sequence[Fidelity]) -> Array:
-        """Expected training seconds of a global step, ``[n]``."""
+    def seconds_per_step(self, rows: Array, fidelities: Sequence[Fidelity]) -> Array:
+        """Expected training seconds of a global step at ``rows [n, d + 2]``."""
         sizes = _COST_EXPONENT * np.array([self._inputs.size(f.model) for f in fidelities])
-        pace = self._pace.mean(self._inputs.encode(configs, fidelities)) if self._pace else np.zeros(len(configs))
-        return np.asarray(np.exp(pace + sizes))
+        return np.asarray(np.exp((self._pace.mean(rows) if self._pace else 0.0) + sizes))
 
     def startup_seconds(self, model: str) -> float:
         """Median start-up of the model's jobs, else of all jobs, else 0."""
         own = [o.startup_seconds for o in self._timed if o.fidelity.model == model]
         return median(own or [o.startup_seconds for o in self._timed] or [0.0])
 
-    def feasible(self, configs: Sequence[Config], fidelities: Sequence[Fidelity]) -> Array:
-        """Probability that a trial gives a score, ``[n]``."""
-        return feasibility(self._inputs.encode(configs, fidelities), self._seen, self._succeeded)
+    def feasible(self, rows: Array) -> Array:
+        """Probability that a trial at ``rows [n, d + 2]`` gives a score."""
+        return feasibility(rows, self._seen, self._succeeded)
 
-    def within(self, configs: Sequence[Config], ceiling: float) -> Array:
-        """Probability that the target ends its full budget at a KL of at most ``ceiling``, ``[n]``."""
+    def within(self, rows: Array, ceiling: float) -> Array:
+        """Probability that the KL at ``rows [n, d + 2]`` is at most ``ceiling``."""
         if self._kl is None:
-            return np.ones(len(configs))
-        there = self._kl.look(self._inputs.encode(configs, [self._inputs.full] * len(configs)))
+            return np.ones(len(rows))
+        there = self._kl.look(rows)
         return np.asarray(ndtr((np.log(ceiling) - there.mean) / np.sqrt(there.variance + self._kl.noise_variance)))
 
 
@@ -151,18 +143,18 @@ def squashed(values: Array) -> Array:
     return np.where(below > 2, middle - drawn * spread, values)
 
 
-def _bounded(score: GaussianProcess, part: Scored, rows: Array) -> GaussianProcess:
+def _bounded(score: GaussianProcess, part: Scored, rows: Array, rise: float) -> GaussianProcess:
     """Stopped trials as an upper bound at their model's full budget: the mean of the normal truncated at the score.
 
     Imputed anew at every conditioning, as the score of the stopping step is the only thing that was measured
-    (jf-hpo, "What we add" 5).
+    (jf-hpo, "What we add" 5). ``rise`` is the trend along the budget, which the process leaves out.
     """
     stopped = np.array([o.cause.stopped for o, _ in part], dtype=bool)
     if not stopped.any():
         return score
     full = rows[stopped].copy()
     full[:, -1] = 0.0
-    bound, there = score.mean(rows[stopped]), score.look(full)
+    bound, there = score.mean(rows[stopped]) + rise * rows[stopped, -1], score.look(full)
     std = np.sqrt(there.variance)
     z = (bound - there.mean) / std
     hazard = np.exp(-0.5 * z**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(z))
@@ -204,7 +196,7 @@ def _score_prior(dimensions: int) -> Prior:
 
 
 def _pace_prior(dimensions: int) -> Prior:
-    return Prior(np.ones(dimensions), noise=0.05, budget=0.05)
+    return Prior(np.ones(dimensions), noise=0.05, budget=0.05, growth=0.02)
 
 
 def _within_slopes(identities: Sequence[str], fidelities: Array, values: Array) -> Array:

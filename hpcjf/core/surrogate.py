@@ -1,9 +1,10 @@
 """Gaussian processes over (configuration, model, budget), one for the score and one for the cost.
 
-The kernel says that a run is the target's full run plus what the smaller model and the shorter budget change:
-f(φ, m, r) = f_T(φ) + s(m) δ(φ) + b(r) γ(φ), with s and b 0 at the target and its full budget and −1 at the smallest.
-The three functions are independent and share the length scales of φ, hence k = Matern(φ, φ') (a + a_s s s' + a_b b b').
-How far a proxy is to be trusted is learned through a_s. (Linear in the fidelity as in FABOLAS, arXiv 1605.07079.)
+The kernel says how a run differs from the target's full run: f(φ, m, r) = e^{κ b(r)} (f_T(φ) + s(m) δ(φ)) + b(r) γ(φ),
+with s and b 0 at the target and its full budget and −1 at the smallest: all runs start from the same weights, so that
+differences grow with the budget. f_T, δ and γ are independent and share the length scales of φ, hence
+k = a Matern(φ, φ') (e^{κ (b + b')} (1 + a_s s s') + a_b b b'). How far a proxy and a short run are to be trusted is
+learned through a_s, a_b and κ. (Linear in the fidelity as in FABOLAS, arXiv 1605.07079.)
 
 Kernel, marginal likelihood and gradients come from skopt; hyperparameters are maximum a posteriori, with a normal prior
 on each logarithm, so that one observation gives a sane model and twenty do not over-fit. Prediction and conditioning
@@ -31,8 +32,14 @@ from hpcjf.types import Config, Fidelity
 
 Array = NDArray[np.float64]
 
-_BOUNDS = {"amplitude": (0.05, 20.0), "length": (0.1, 20.0), "share": (1e-3, 20.0), "noise": (1e-4, 0.5)}
-_SPREADS = {"amplitude": 1.0, "length": 0.8, "share": 1.0, "noise": 1.0}
+_BOUNDS = {
+    "amplitude": (0.05, 20.0),
+    "length": (0.1, 20.0),
+    "share": (1e-3, 20.0),
+    "growth": (0.01, 4.0),
+    "noise": (1e-4, 0.5),
+}
+_SPREADS = {"amplitude": 1.0, "length": 0.8, "share": 1.0, "growth": 0.8, "noise": 1.0}
 """Standard deviations of the priors on the natural logarithms."""
 _JITTER = 1e-9
 
@@ -60,6 +67,10 @@ class Inputs:
         """``[n, d + 2]`` for pairs."""
         return np.hstack([self.space.encode(configs), self.places(fidelities)])
 
+    def at_full(self, encoded: Array) -> Array:
+        """Rows of configurations ``[n, d]``, encoded already, on the target at its full budget."""
+        return np.hstack([encoded, np.zeros((len(encoded), 2))])
+
     def places(self, fidelities: Sequence[Fidelity]) -> Array:
         """``[n, 2]``: where the fidelities lie on the axes of model size and budget."""
         models = self._models()
@@ -85,7 +96,9 @@ class Inputs:
 
 
 class JointKernel(Matern):  # type: ignore[misc]
-    """Matern 5/2 over all columns but the last two, times 1 + ``model`` s s' + ``budget`` b b' of these two."""
+    """Matern 5/2 over all columns but the last two, s and b, times e^{``growth`` (b + b')} (1 + ``model`` s s') +
+    ``budget`` b b'.
+    """
 
     def __init__(
         self,
@@ -96,13 +109,20 @@ class JointKernel(Matern):  # type: ignore[misc]
         model_bounds: Any = _BOUNDS["share"],
         budget: float = 1.0,
         budget_bounds: Any = _BOUNDS["share"],
+        growth: float = 1.0,
+        growth_bounds: Any = _BOUNDS["growth"],
     ) -> None:
         super().__init__(length_scale, length_scale_bounds, nu)
         self.model, self.model_bounds, self.budget, self.budget_bounds = model, model_bounds, budget, budget_bounds
+        self.growth, self.growth_bounds = growth, growth_bounds
 
     @property
     def hyperparameter_budget(self) -> Any:
         return Hyperparameter("budget", "numeric", self.budget_bounds)
+
+    @property
+    def hyperparameter_growth(self) -> Any:
+        return Hyperparameter("growth", "numeric", self.growth_bounds)
 
     @property
     def hyperparameter_model(self) -> Any:
@@ -110,16 +130,28 @@ class JointKernel(Matern):  # type: ignore[misc]
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
         other = X if Y is None else Y
-        sizes, budgets = self.model * np.outer(X[:, -2], other[:, -2]), self.budget * np.outer(X[:, -1], other[:, -1])
-        factor = 1.0 + sizes + budgets
         if not eval_gradient:
-            return super().__call__(X[:, :-2], None if Y is None else Y[:, :-2]) * factor
-        base, gradient = super().__call__(X[:, :-2], eval_gradient=True)
-        by_length = gradient * factor[:, :, None]
-        return base * factor, np.dstack([base * budgets, by_length, base * sizes])  # in the order of their names
+            return super().__call__(X[:, :-2], None if Y is None else Y[:, :-2]) * self.between(
+                X[:, None, -2:], other[None, :, -2:]
+            )
+        base, by_length = super().__call__(X[:, :-2], eval_gradient=True)
+        sizes, budgets = np.outer(X[:, -2], X[:, -2]), np.outer(X[:, -1], X[:, -1])
+        sums = X[:, None, -1] + X[None, :, -1]
+        grown = np.exp(self.growth * sums)
+        shared, alone = grown * (1.0 + self.model * sizes), self.budget * budgets
+        factor = shared + alone
+        by_growth, by_model = self.growth * sums * shared, grown * self.model * sizes
+        parts = [base * alone, base * by_growth, by_length * factor[:, :, None], base * by_model]
+        return base * factor, np.dstack(parts)  # in the order of their names
 
     def diag(self, X: Array) -> Array:
-        return np.asarray(1.0 + self.model * X[:, -2] ** 2 + self.budget * X[:, -1] ** 2)
+        return self.between(X[:, -2:], X[:, -2:])
+
+    def between(self, left: Array, right: Array) -> Array:
+        """The factor of the fidelities ``[..., 2]``: the kernel where the configurations are the same."""
+        grown = np.exp(self.growth * (left[..., 1] + right[..., 1]))
+        shared = grown * (1.0 + self.model * left[..., 0] * right[..., 0])
+        return np.asarray(shared + self.budget * left[..., 1] * right[..., 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +162,19 @@ class Prior:
     noise: float = 0.02
     amplitude: float = 1.0
     model: float = 0.3
-    budget: float = 0.3
+    budget: float = 0.1
+    growth: float = 1.0
 
     def kernel(self) -> Any:
         """Signal plus white noise, at the medians."""
-        joint = JointKernel(self.lengths, model=self.model, budget=self.budget)
+        joint = JointKernel(self.lengths, model=self.model, budget=self.budget, growth=self.growth)
         amplitude = ConstantKernel(self.amplitude, constant_value_bounds=_BOUNDS["amplitude"])
         return amplitude * joint + WhiteKernel(self.noise, noise_level_bounds=_BOUNDS["noise"])
 
     def spreads(self) -> Array:
         """In the order of the kernel's theta."""
         share, lengths = _SPREADS["share"], [_SPREADS["length"]] * len(self.lengths)
-        return np.array([_SPREADS["amplitude"], share, *lengths, share, _SPREADS["noise"]])
+        return np.array([_SPREADS["amplitude"], share, _SPREADS["growth"], *lengths, share, _SPREADS["noise"]])
 
 
 def scale_of(values: Array) -> tuple[float, float]:
@@ -203,7 +236,8 @@ class GaussianProcess:
 
     def covariance(self, left: Outlook, right: Outlook, index: NDArray[np.intp]) -> Array:
         """Posterior covariance of the pairs ``(left[index[i]], right[i])`` of the same configuration, ``[n]``."""
-        prior = _same_configuration(self.kernel, left.inputs[index], right.inputs)
+        joint = self.kernel.k2
+        prior = self.kernel.k1.constant_value * joint.between(left.inputs[index, -2:], right.inputs[:, -2:])
         explained = np.einsum("ij,ij->j", left.white[:, index], right.white)
         return np.asarray(self.standard[1] ** 2 * (prior - explained))
 
@@ -212,9 +246,12 @@ class GaussianProcess:
         return self.noise * self.standard[1] ** 2
 
     @property
-    def shares(self) -> tuple[float, float]:
-        """Variance that the smallest model and the smallest budget add to the target's, relative to it."""
-        return float(self.kernel.k2.model), float(self.kernel.k2.budget)
+    def trust(self) -> tuple[float, float]:
+        """Prior correlation with the target's full run, of the smallest model's and of the target's shortest one."""
+        at_full, kernel = np.zeros(2), self.kernel.k2
+        places = (np.array([-1.0, 0.0]), np.array([0.0, -1.0]))
+        model, budget = (kernel.between(at_full, place) / kernel.between(place, place) ** 0.5 for place in places)
+        return float(model), float(budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,16 +264,9 @@ class Outlook:
     white: Array
 
 
-def _same_configuration(kernel: Any, left: Array, right: Array) -> Array:
-    """Prior covariance of pairs that differ in their fidelities only: the Matern factor is 1."""
-    joint = kernel.k2
-    factor = 1.0 + joint.model * left[:, -2] * right[:, -2] + joint.budget * left[:, -1] * right[:, -1]
-    return np.asarray(kernel.k1.constant_value * factor)
-
-
 def _shorter(theta: Array, dimensions: int) -> Array:
     """Length scales at half, noise at a third."""
-    return theta - np.array([0.0, 0.0, *[0.7] * dimensions, 0.0, 1.0])
+    return np.asarray(theta - np.array([0.0, 0.0, 0.0, *[0.7] * dimensions, 0.0, 1.0]))
 
 
 def _posterior_mode(

@@ -7,7 +7,7 @@ From then on every ask weighs new and known configurations on every model and bu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,9 @@ _PROMOTABLE, _WEIGHED = 60, 80
 """Most known and most new configurations that are weighed at every model and budget: an ask stays small."""
 _PROBE_SHARE = 0.4
 """Least share of the trials after the initial design that try a configuration of another model on the target."""
+
+_FULL_SHARE = 0.4
+"""Least share of the cost that goes into full runs of the target: only they tell what a final run will give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,15 @@ class _Candidates:
 class JfhpoSearcher:
     def __init__(self, problem: SearchProblem) -> None:
         self.problem = problem
-        self.history = History(problem)
-        self._design = problem.space.space_filling(problem.initial, problem.seed)
+        self.history, self._earlier = History(problem), History(problem)
+        for observation in problem.earlier:
+            self._earlier.add(observation)
+        design = [] if self._earlier.scored else problem.space.space_filling(problem.initial, problem.seed)
+        self._start = [
+            (problem.recipe, "recipe"),
+            *((config, "given") for config in problem.given),
+            *((problem.complete(config), "initial design") for config in design),
+        ]
         sizes = {model.name: model.parameters for model in (*problem.earlier_models, *problem.models)}
         self._inputs = Inputs(problem.space, sizes, problem.target, problem.rungs[0], problem.rungs[-1])
         self._kernels: Kernels | None = None
@@ -74,34 +84,33 @@ class JfhpoSearcher:
             return None
         return self._initial(number, pending) or self._acquire(number, pending)
 
+    @property
+    def _scored(self) -> list[tuple[Observation, float]]:
+        return [*self._earlier.scored, *self.history.scored]
+
     def best(self) -> Config:
         """Largest posterior mean of the target at full budget among configurations that may be trained on it."""
         known = {o.config_id: o.config for o, _ in self.history.scored}
         open_ = [c for identity, c in known.items() if not self.history.closed(identity, self.problem.target)]
         if not open_:
             return self.problem.recipe
-        beliefs = self._believe()
-        mean = beliefs.target(beliefs.score, open_).mean
-        return open_[int(np.argmax(np.where(self._allowed(beliefs, open_) >= 0.5, mean, mean - np.ptp(mean) - 1)))]
+        beliefs, rows = self._believe(), self._inputs.at_full(self.problem.space.encode(open_))
+        mean = beliefs.score.mean(rows)
+        return open_[int(np.argmax(np.where(self._allowed(beliefs, rows) >= 0.5, mean, mean - np.ptp(mean) - 1)))]
 
     def describe(self) -> Mapping[str, Scalar]:
         figures: dict[str, Scalar] = {"observations": len(self.history.scored), "failures": len(self.history.broken)}
-        if self.history.scored:
+        if self._scored:
             score = self._believe().score
-            model, budget = score.shares
-            figures |= {"model_share": model, "budget_share": budget, "noise_std": float(score.noise_variance**0.5)}
+            model, budget = score.trust
+            figures |= {"model_trust": model, "budget_trust": budget, "noise_std": float(score.noise_variance**0.5)}
         return figures
 
     def _initial(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
-        first = Fidelity(self.problem.proxy, self.problem.rungs[0])
-        reasons = [
-            (self.problem.recipe, "recipe"),
-            *((config, "given") for config in self.problem.given),
-            *((self.problem.complete(c), "initial design") for c in self._design),
-        ]
-        if not self.history.scored:  # nothing to model yet: rather one more point than an idle node
-            reasons.append((next(self.problem.draws(number)), "initial design"))
-        for config, reason in reasons:
+        first, start = Fidelity(self.problem.proxy, self.problem.rungs[0]), list(self._start)
+        if not self._scored:  # nothing to model yet: rather one more point than an idle node
+            start.append((next(self.problem.draws(number)), "initial design"))
+        for config, reason in start:
             identity = config_id(config)
             if self.history.open(identity, first, pending):
                 return Proposal(config, first, {"reason": reason, "resumed_from": 0})
@@ -110,25 +119,30 @@ class JfhpoSearcher:
     def _acquire(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
         beliefs = self._believe()
         score = beliefs.believing([p.config for p in pending], [p.fidelity for p in pending])
-        candidates = self._candidates(number, pending, beliefs, score)
+        candidates = self._candidates(number, pending, score)
         if not candidates.index:
             return None
-        target, there = (
-            beliefs.target(score, candidates.pool),
-            beliefs.at(score, candidates.configs, candidates.fidelities),
-        )
-        index = np.array(candidates.index)
-        sigma = lookahead_std(score.covariance(target, there, index), there.variance, score.noise_variance)
-        improvement = expected_improvement(target.mean[index], sigma, self._incumbent(beliefs, score))
-        feasible = beliefs.feasible(candidates.configs, candidates.fidelities)
-        improvement *= feasible * self._allowed(beliefs, candidates.pool)[index]
-        cost = self._cost(beliefs, candidates)
-        probe = self._probe_due(pending) & candidates.probes(self.problem.full, self._untried())
-        eligible = np.where(probe, improvement, -1.0) if probe.any() else improvement
+        index, fidelities = np.array(candidates.index), candidates.fidelities
+        encoded = self.problem.space.encode(candidates.pool)
+        finals = self._inputs.at_full(encoded)
+        rows = np.hstack([encoded[index], self._inputs.places(fidelities)])
+        target, there = score.look(finals), score.look(rows)
+        if self.problem.acquisition == "paper":
+            gain = there.mean + beliefs.trend(fidelities), np.sqrt(there.variance)
+        else:
+            covariance = score.covariance(target, there, index)
+            gain = target.mean[index], lookahead_std(covariance, there.variance, score.noise_variance)
+        improvement = expected_improvement(*gain, self._incumbent(score))
+        feasible = beliefs.feasible(rows)
+        improvement *= feasible * self._allowed(beliefs, finals)[index]
+        cost = self._cost(beliefs, candidates, rows)
+        full, probe = self._due(beliefs, candidates, pending)
+        wanted = full if full.any() else probe
+        eligible = np.where(wanted, improvement, -1.0) if wanted.any() else improvement
         chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
         resumed, place = candidates.resumed[chosen], candidates.index[chosen]
         why: dict[str, Scalar] = {
-            "reason": "promotion" if resumed else "target probe" if probe.any() else "acquisition",
+            "reason": "promotion" if resumed else "target probe" if probe[chosen] else "acquisition",
             "expected_improvement": float(improvement[chosen]),
             "marginal_cost_s": float(cost[chosen]),
             "target_mean": self._sign * float(target.mean[place]),
@@ -139,13 +153,36 @@ class JfhpoSearcher:
         }
         return Proposal(candidates.pool[place], candidates.fidelities[chosen], why)
 
+    def _due(
+        self, beliefs: Beliefs, candidates: _Candidates, pending: Sequence[Pending]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Candidates that are full runs of the target, and target probes, where such a trial is due."""
+        if self.problem.acquisition == "paper":
+            none = np.zeros(len(candidates.index), dtype=bool)
+            return none, none
+        full = np.array([fidelity == self.problem.full for fidelity in candidates.fidelities])
+        probes = candidates.probes(self.problem.full, self._untried())
+        return full & self._full_due(beliefs, pending), probes & self._probe_due(pending)
+
+    def _full_due(self, beliefs: Beliefs, pending: Sequence[Pending]) -> bool:
+        """Whether full runs of the target have cost less than their share, half a run short of it at most."""
+        pairs = [(p.config, p.fidelity) for p in pending]
+        rows = self._inputs.encode([c for c, _ in pairs], [f for _, f in pairs])
+        expected = beliefs.seconds_per_step(rows, [f for _, f in pairs]) * [f.steps for _, f in pairs]
+        costs = [(o.fidelity, o.seconds + o.startup_seconds) for o, _ in self.history.scored]
+        costs += [(f, c) for (_, f), c in zip(pairs, expected, strict=True)]
+        recipe = self._inputs.encode([self.problem.recipe], [self.problem.full])
+        run = float(beliefs.seconds_per_step(recipe, [self.problem.full])[0]) * self.problem.full.steps
+        spent = sum(cost for fidelity, cost in costs if fidelity == self.problem.full)
+        return spent + run / 2 < _FULL_SHARE * sum(cost for _, cost in costs)
+
     def _probe_due(self, pending: Sequence[Pending]) -> bool:
         """Whether too few configurations ran on the target and on another model to tell what the proxy is worth."""
         runs = [(o.config_id, o.fidelity.model) for o, _ in self.history.scored]
         runs += [(p.config_id, p.fidelity.model) for p in pending]
         target = {identity for identity, model in runs if model == self.problem.target}
         shared = target & {identity for identity, model in runs if model != self.problem.target}
-        return len(self.problem.models) > 1 and len(shared) < _PROBE_SHARE * (len(runs) - 1 - len(self._design))
+        return len(self.problem.models) > 1 and len(shared) < _PROBE_SHARE * (len(runs) - len(self._start))
 
     def _thrift(self, pending: Sequence[Pending]) -> float:
         """Exponent of the cost: 1, and fading to 0 over the last third of ``max_trials``, when trials run out first."""
@@ -161,19 +198,21 @@ class JfhpoSearcher:
 
     def _believe(self) -> Beliefs:
         if self._beliefs is None:
-            scored = self.history.scored
+            scored, with_kl = self._scored, self.problem.kl_ceiling is not None
             for count in refits(len(scored)):
                 if self._kernels is None or self._kernels.count < count:
                     fresh = count == refits(count)[0]
-                    self._kernels = Kernels.fit(self._inputs, scored[:count], None if fresh else self._kernels)
+                    self._kernels = Kernels.fit(
+                        self._inputs, scored[:count], None if fresh else self._kernels, with_kl=with_kl
+                    )
             assert self._kernels is not None
-            self._beliefs = Beliefs(self._inputs, self._kernels, scored, self.history.broken)
+            self._beliefs = Beliefs(self._inputs, self._kernels, scored, [*self._earlier.broken, *self.history.broken])
         return self._beliefs
 
-    def _allowed(self, beliefs: Beliefs, configs: Sequence[Config]) -> Array:
-        """Probability that the target stays below the KL's ceiling, ``[n]``."""
+    def _allowed(self, beliefs: Beliefs, rows: Array) -> Array:
+        """Probability that a trial stays below the KL's ceiling, ``[n]``."""
         ceiling = self.problem.kl_ceiling
-        return np.ones(len(configs)) if ceiling is None else beliefs.within(configs, ceiling)
+        return np.ones(len(rows)) if ceiling is None else beliefs.within(rows, ceiling)
 
     def _untried(self) -> set[str]:
         """Configurations that have a score, but none on the target."""
@@ -181,22 +220,20 @@ class JfhpoSearcher:
         return {o.config_id for o, _ in self.history.scored} - tried
 
     def _known(self) -> list[Config]:
-        return list({o.config_id: o.config for o, _ in self.history.scored}.values())
+        return list({o.config_id: o.config for o, _ in self._scored}.values())
 
-    def _incumbent(self, beliefs: Beliefs, score: GaussianProcess) -> float:
+    def _incumbent(self, score: GaussianProcess) -> float:
         """f*: largest posterior mean of the target at full budget among configurations seen there, else among all."""
         full = self.problem.full
-        final = [o.config for o, _ in self.history.scored if o.fidelity == full]
-        return float(np.max(beliefs.target(score, final or self._known()).mean))
+        seen = [o.config for o, _ in self.history.scored if o.fidelity == full] or self._known()
+        return float(np.max(score.mean(self._inputs.at_full(self.problem.space.encode(seen)))))
 
-    def _candidates(
-        self, number: int, pending: Sequence[Pending], beliefs: Beliefs, score: GaussianProcess
-    ) -> _Candidates:
-        known = self._known()
-        promotable = self._promising(known, _PROMOTABLE, beliefs, score)
-        new = self._promising(list(self._new(number, promotable[:_TOP])), _WEIGHED, beliefs, score)
+    def _candidates(self, number: int, pending: Sequence[Pending], score: GaussianProcess) -> _Candidates:
+        promotable = self._promising(self._known(), _PROMOTABLE, score)
+        new = self._promising(self._new(number, promotable[:_TOP]), _WEIGHED, score)
         found = _Candidates([*promotable, *new], [], [], [])
-        fidelities = [Fidelity(model.name, steps) for model in self.problem.models for steps in self.problem.rungs]
+        models = self.problem.models[:1] if self.problem.acquisition == "paper" else self.problem.models
+        fidelities = [Fidelity(model.name, steps) for model in models for steps in self.problem.rungs]
         for place, config in enumerate(found.pool):
             identity = config_id(config)
             for fidelity in fidelities:
@@ -206,24 +243,23 @@ class JfhpoSearcher:
                     found.resumed.append(self.history.steps(identity, fidelity.model))
         return found
 
-    def _promising(self, configs: list[Config], limit: int, beliefs: Beliefs, score: GaussianProcess) -> list[Config]:
+    def _promising(self, configs: list[Config], limit: int, score: GaussianProcess) -> list[Config]:
         """At most ``limit`` configurations, by what the target may reach with them: mean and one standard deviation."""
-        there = beliefs.target(score, configs)
+        there = score.look(self._inputs.at_full(self.problem.space.encode(configs)))
         hopes = there.mean + np.sqrt(there.variance)
         return [configs[i] for i in np.argsort(-hopes, kind="stable")[:limit]]
 
-    def _new(self, number: int, top: Sequence[Config]) -> Iterator[Config]:
-        draws = self.problem.draws(number)
-        yield from (next(draws) for _ in range(_RANDOM))
-        rng = np.random.default_rng([self.problem.seed, number, 1])
-        for config in top:
-            for k in range(_NEIGHBOURS):
-                yield self.problem.space.perturb(config, rng, scale=0.05 if k % 2 else 0.15)
+    def _new(self, number: int, top: Sequence[Config]) -> list[Config]:
+        problem, rng = self.problem, np.random.default_rng([self.problem.seed, number, 1])
+        drawn = [problem.complete(config) for config in problem.space.sample(_RANDOM, rng)]
+        scales = [0.05 if k % 2 else 0.15 for k in range(_NEIGHBOURS)]
+        return drawn + [problem.space.perturb(config, rng, scale) for config in top for scale in scales]
 
-    def _cost(self, beliefs: Beliefs, candidates: _Candidates) -> Array:
+    def _cost(self, beliefs: Beliefs, candidates: _Candidates, rows: Array) -> Array:
         """Marginal wall seconds: start-up and the steps still to run."""
-        pairs = zip(candidates.resumed, candidates.fidelities, strict=True)
+        fidelities = candidates.fidelities
+        pairs = zip(candidates.resumed, fidelities, strict=True)
         steps = np.array([marginal_steps(resumed, fidelity.steps) for resumed, fidelity in pairs])
         startup = {model.name: beliefs.startup_seconds(model.name) for model in self.problem.models}
-        pace = beliefs.seconds_per_step(candidates.configs, candidates.fidelities)
-        return np.asarray([startup[f.model] for f in candidates.fidelities] + steps * pace)
+        pace = beliefs.seconds_per_step(rows, fidelities)
+        return np.asarray([startup[f.model] for f in fidelities] + steps * pace)

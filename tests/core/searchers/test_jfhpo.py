@@ -9,7 +9,6 @@ import pytest
 
 from hpcjf.core.identity import config_id
 from hpcjf.core.searchers import make_searcher
-from hpcjf.core.searchers.jfhpo import active_set
 from hpcjf.types import Cause, Fidelity, Observation, Proposal
 
 FULL = Fidelity("m", 90)
@@ -242,17 +241,3 @@ def test_the_global_random_state_is_neither_read_nor_moved(synthetic: Any) -> No
     searcher, _ = begin(synthetic, synthetic.problem())
     searcher.ask(5, [])
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before
-
-
-def test_an_active_set_keeps_the_best_and_an_even_sample_of_the_others(synthetic: Any) -> None:
-    """P76: an ask stays bounded however long the study."""
-    _, proposals = begin(synthetic, synthetic.problem())
-    one = synthetic.observe(0, proposals[0], 0.0)
-    scored = [(one, float(value)) for value in range(100)]
-    assert active_set(scored, 100) == scored
-    kept = [value for _, value in active_set(scored, 20)]
-    assert kept == sorted(kept)
-    assert len(kept) == 20
-    assert kept[-10:] == list(range(90, 100))
-    assert kept[0] == 0.0
-    assert np.ptp(np.diff(kept[:10])) <= 1.0
