@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -170,10 +171,24 @@ BAD = {
     "too many validation rows": ("rows: 20", "rows: 99999", "names", "can be spared", "set task.validation_rows to"),
     "unknown method": (
         "  max_trials: 4",
-        "  method: grid",
+        "  method: grit",
         "method",
-        "search.method cannot be 'grid'",
-        "one of: jfhpo",
+        "search.method cannot be 'grit'",
+        "did you mean grid?",
+    ),
+    "a configuration outside the space": (
+        "  max_trials: 4",
+        "  configurations: [{rollouts: 3}, {rollouts: 9}]",
+        "configurations",
+        "search.configurations.1.rollouts: space.rollouts does not contain 9",
+        "give another value",
+    ),
+    "a warm start that is no run": (
+        "  max_trials: 4",
+        "  warm_start: models",
+        "warm_start",
+        "models: not a run directory",
+        "name the run directory of an earlier study",
     ),
     "missing model": ("models/small", "models/absent", "models/absent", "no folder", "name a model folder"),
     "unknown built-in model": (
@@ -429,6 +444,23 @@ class TestRunDirectory:
         before = tree(begun)
         assert_refused(hpcjf("run", study), str(begun), "search.method differs", "name another --run-dir")
         assert tree(begun) == before
+
+    @pytest.mark.parametrize("key", ["deterministic: true", "warm_start: other"])
+    def test_what_makes_another_search_is_refused(self, hpcjf: Hpcjf, study: Path, begun: Path, key: str) -> None:
+        with_line(study, "max_trials: 4", f"max_trials: 4\n  {key}")
+        assert_refused(hpcjf("run", study), str(begun), f"search.{key.split(':')[0]} differs", "another --run-dir")
+
+    def test_a_warm_start_is_told_and_may_be_gone_later(self, hpcjf: Hpcjf, study: Path, begun: Path) -> None:
+        second = study.parent / "second" / "study.yaml"
+        second.parent.mkdir()
+        second.write_text(STUDY.replace("models/", "../models/").replace("max_trials: 4", "warm_start: ../run"))
+        checked = hpcjf("check", second)
+        assert (checked.code, checked.err) == (0, "")
+        assert "warm start: 0 trials of " in checked.out
+        run = take_up(second)
+        shutil.rmtree(begun)
+        assert hpcjf("check", second).code == 0
+        assert RunLayout(run).earlier.exists()
 
     @pytest.mark.parametrize(
         ("old", "new", "taken"),

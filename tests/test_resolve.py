@@ -258,6 +258,38 @@ class TestConditions:
         assert "in a circle; take one of them out" in refused(resolve, StudyError, tmp_path, space=space)
 
 
+class TestPriorKnowledge:
+    SPACE: ClassVar[dict[str, Any]] = {"rollouts": ROLLOUTS, "lr_scheduler": SCHEDULE, "clip_range": CLIP}
+
+    def test_configurations_of_the_space_pass_as_they_are(self, resolve: Resolve) -> None:
+        given = [{"rollouts": 4}, {}, {"clip_range": 0.3, "lr_scheduler": "cosine"}]
+        assert resolve(space=self.SPACE, search={"configurations": given}).search.configurations == tuple(given)
+
+    @pytest.mark.parametrize(
+        ("config", "said"),
+        [
+            ({"rolouts": 4}, "rolouts: the space has no such dimension; did you mean rollouts?"),
+            ({"grad_clip": 1.0}, "grad_clip: the space has no such dimension; known: lr_scheduler"),
+            ({"rollouts": 99}, "rollouts: space.rollouts does not contain 99; widen the space, or give another value"),
+            ({"rollouts": 4.5}, "rollouts: space.rollouts does not contain 4.5"),
+            ({"rollouts": True}, "rollouts: space.rollouts does not contain True"),
+            ({"clip_range": "wide"}, "clip_range: space.clip_range does not contain wide"),
+            ({"lr_scheduler": "linear"}, "lr_scheduler: space.lr_scheduler does not contain linear"),
+        ],
+    )
+    def test_others_are_refused_at_their_line(
+        self, resolve: Resolve, tmp_path: Path, config: dict[str, Any], said: str
+    ) -> None:
+        text = refused(resolve, StudyError, tmp_path, space=self.SPACE, search={"configurations": [{}, config]})
+        line = (tmp_path / "study.yaml").read_text().splitlines()[int(text.split(":")[1]) - 1]
+        assert text.split(": ", 1)[1].startswith(f"search.configurations.1.{said}")
+        assert next(iter(config)) in line
+
+    def test_a_warm_start_is_named_from_the_studys_folder_on(self, resolve: Resolve, tmp_path: Path) -> None:
+        assert resolve(search={"warm_start": "old/run"}).search.warm_start == str(tmp_path / "old/run")
+        assert resolve().search.warm_start is None
+
+
 class TestConstraints:
     SPACE: ClassVar[dict[str, Any]] = {"rollouts": ROLLOUTS, "clip_range": CLIP}
 

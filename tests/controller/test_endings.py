@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from hpcjf.cluster.base import JobClass, JobStatus
-from hpcjf.controller.endings import FREE_RETRIES, from_result, from_scheduler, retry
+from hpcjf.controller.endings import FREE_RETRIES, as_of_rule, from_result, from_scheduler, measured, retry
 from hpcjf.controller.watch import Rows
 from hpcjf.core.lifecycle import Attempt, Ending
 from hpcjf.store.messages import AttemptResult
 from hpcjf.store.traces import TraceWriter, read_trace
+from hpcjf.study import StoppingSection
 from hpcjf.types import Cause
 
 NOW = 1000.0
@@ -133,3 +134,50 @@ def test_retries_are_free_after_preemption_and_capped_after_wall_time() -> None:
 @pytest.mark.parametrize("cause", [c for c in Cause if not c.infrastructure])
 def test_a_configurations_own_failure_is_never_tried_again(cause: Cause) -> None:
     assert not retry(ended(), cause, capped=3)
+
+
+class TestWhatTheTraceSays:
+    """A training of 20 steps, 14 skipped, whose reward is 0 from step 11 on: the paper's rule fires at step 16."""
+
+    RULE = StoppingSection(rule="paper")
+
+    @pytest.fixture
+    def whole(self, tmp_path: Path) -> Rows:
+        with TraceWriter(tmp_path / "whole.h5") as trace:
+            for step in range(1, 21):
+                score = 0.01 * step if step % 8 == 0 else None
+                kl = float("nan") if step == 14 else 0.1
+                trace.append(
+                    step=step, reward_mean=0.5 * (step < 11), kl=kl, eval_score=score, tokens=step, skipped=step == 14
+                )
+        return read_trace(tmp_path / "whole.h5")
+
+    def ending(self, cause: Cause, step: int) -> Ending:
+        return Ending(cause, NOW, step, 5, 0.9, 70.0, 7.0, "as the job said")
+
+    @pytest.mark.parametrize("cause", [Cause.COMPLETED, Cause.STOPPED_REWARD, Cause.PREEMPTED, Cause.OUT_OF_MEMORY])
+    def test_a_trial_counts_as_of_the_row_where_the_rule_fires(self, whole: Rows, cause: Cause) -> None:
+        ending = as_of_rule(self.ending(cause, 20), whole, self.RULE)
+        assert (ending.cause, ending.step, ending.score) == (Cause.STOPPED_REWARD, 16, 0.16)
+        assert (ending.start_step, ending.seconds, ending.startup_seconds, ending.time) == (5, 70.0, 7.0, NOW)
+        assert f"the job {cause} at step 20" in ending.detail
+
+    def test_its_score_is_the_newest_evaluation_up_to_there_or_none(self, whole: Rows) -> None:
+        whole["eval_score"][:16] = float("nan")
+        assert as_of_rule(self.ending(Cause.COMPLETED, 20), whole, self.RULE).score is None
+
+    def test_where_no_rule_fires_a_completed_job_keeps_its_score_and_others_take_the_traces(self, whole: Rows) -> None:
+        rows, rule = whole[:12], self.RULE
+        assert as_of_rule(self.ending(Cause.COMPLETED, 12), rows, rule) == self.ending(Cause.COMPLETED, 12)
+        assert as_of_rule(self.ending(Cause.OUT_OF_MEMORY, 12), rows, rule).score == 0.08
+
+    def test_kl_is_the_mean_of_the_last_five_that_are_finite(self, whole: Rows) -> None:
+        whole["kl"] = [float("nan") if step == 14 else step for step in range(1, 21)]
+        assert measured(self.ending(Cause.COMPLETED, 15), whole).kl == (15 + 13 + 12 + 11 + 10) / 5
+        assert measured(self.ending(Cause.COMPLETED, 2), whole).kl == 1.5
+        whole["kl"] = float("inf")
+        assert measured(self.ending(Cause.COMPLETED, 20), whole).kl is None
+
+    def test_tokens_are_the_mean_of_the_steps(self, whole: Rows) -> None:
+        assert measured(self.ending(Cause.COMPLETED, 3), whole).tokens == 2.0
+        assert measured(self.ending(Cause.LOST, 0), whole).tokens is None

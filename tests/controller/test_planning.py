@@ -32,7 +32,8 @@ class Desk:
         )
         self.state, self.best, self.asked = StudyState(), best, list[int]()
         self.planner = Planner(self.study, self.ask, self.emit)
-        self.dry = False
+        self.dry, self.most = False, 100
+        self.config = OTHER
         self.fault: HpcjfError | None = None
         self.events: list[str] = []
         self.failing_after: int | None = None
@@ -48,10 +49,8 @@ class Desk:
         self.asked.append(count)
         if self.fault:
             raise self.fault
-        proposals = (
-            () if self.dry else tuple(Proposal(OTHER, Fidelity("s", 10), {"reason": "test"}) for _ in range(count))
-        )
-        return Answer(proposals, self.best)
+        proposal = Proposal(self.config, Fidelity("s", 10), {"reason": "test"})
+        return Answer((proposal,) * (0 if self.dry else min(count, self.most)), self.best)
 
     def plan(self, free: int) -> None:
         self.planner.plan(self.state, free)
@@ -80,6 +79,30 @@ def test_does_not_ask_again_before_something_has_changed() -> None:
     desk.plan(2)
     desk.plan(2)
     assert len(desk.asked) == 2
+
+
+def test_what_was_asked_for_is_all_there_is_until_a_trial_ends() -> None:
+    """A method that gives fewer than there is room for waits for something."""
+    desk = Desk()
+    desk.most = 1
+    for _ in range(3):
+        desk.plan(3)
+    assert desk.asked == [3]
+    desk.end(0)
+    desk.plan(3)
+    assert desk.asked == [3, 3]
+
+
+def test_a_trial_keeps_every_name_of_its_configuration_the_spaces_first() -> None:
+    desk = Desk()
+    space = {name: {"type": "integer", "low": 1, "high": 9} for name in ("width", "depth")}
+    desk.study = Study.model_validate(desk.study.model_dump() | {"space": space})
+    desk.planner = Planner(desk.study, desk.ask, desk.emit)
+    desk.config = {"zeta": 1, "depth": 2, "learning_rate": 1e-3, "width": 3, "alpha": "x"}
+    desk.plan(1)
+    config = desk.state.trials[0].trial.config
+    assert dict(config) == desk.config
+    assert list(config) == ["width", "depth", "alpha", "learning_rate", "zeta"]
 
 
 def _trial(number: int) -> dict[str, Any]:

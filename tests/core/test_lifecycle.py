@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,6 +60,42 @@ def test_attempts_of_a_trial_make_one_observation() -> None:
     assert seen is not None
     assert (seen.cause, seen.score, seen.fidelity) == (Cause.COMPLETED, 0.5, Fidelity("s", 20))
     assert (seen.start_step, seen.seconds, seen.startup_seconds) == (0, 15.0, 4.0)
+    assert seen.why == {"reason": "recipe"}
+
+
+def test_a_journal_from_before_kl_and_tokens_still_replays() -> None:
+    seen = replay(story()).trials[0].observation()
+    assert seen is not None
+    assert seen.kl is None
+    events = story()
+    events[9] |= {"kl": 0.25, "tokens": 30.0}
+    seen = replay(events).trials[0].observation()
+    assert seen is not None
+    assert seen.kl == 0.25
+
+
+def test_work_is_steps_times_tokens_times_size_and_knows_no_clock() -> None:
+    events = story()
+    events[9] |= {"tokens": 30.0}
+    trial = replay(events).trials[0]
+    seen, work = trial.observation(), trial.in_work(0.5)
+    assert seen is not None
+    assert work == replace(seen, seconds=20 * 30.0 * 0.5, startup_seconds=0.0)
+    assert replay(events[:8]).trials[0].in_work(1.0) is None
+    without_trace = replay(story()).trials[0].in_work(1.0)
+    assert without_trace is not None
+    assert without_trace.seconds == 0.0
+
+
+def test_the_order_in_which_trials_end_is_kept() -> None:
+    events = story()
+    events[9] = {**events[9], "time": 130.0}
+    other = {"trial": 1, "attempt": 1}
+    end = {**events[9], **other, "time": 125.0}
+    attempt = {"kind": "attempt", "time": 123.0, "name": "r-t1-a1", **other}
+    state = replay([*events[:9], *events[10:], attempt, end, events[9]])
+    assert state.over == [1, 0]
+    assert replay(story()[:8]).over == [], "a trial that is tried again is not over"
 
 
 def test_retried_attempt_leaves_the_trial_open() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcjf.errors import DiskFullError, StoreError, UntrustedPathError
-from hpcjf.store.journal import JournalWriter, read_journal
+from hpcjf.store.journal import JournalReader, JournalWriter, read_journal
 
 EVENTS: list[dict[str, Any]] = [{"event": "submitted", "trial": n, "name": f"ü\n{n}"} for n in range(4)]
 
@@ -181,3 +181,39 @@ def test_an_event_that_is_not_json_is_refused_before_it_is_written(path: Path) -
     with JournalWriter(path) as journal, pytest.raises(TypeError):
         journal.append({"path": path})
     assert read_journal(path) == (EVENTS, [])
+
+
+def test_a_reader_goes_on_where_it_was_and_waits_for_the_end_of_a_record(path: Path) -> None:
+    reader = JournalReader(path)
+    assert reader.read() == EVENTS
+    assert reader.read() == []
+    whole = path.read_bytes()
+    with JournalWriter(path) as journal:
+        journal.append({"event": "a"})
+        journal.append({"event": "b"})
+    more = path.read_bytes()[len(whole) :]
+    for cut in range(len(more)):
+        path.write_bytes(whole + more[:cut])
+        fresh = JournalReader(path)
+        fresh.read()
+        path.write_bytes(whole + more)
+        reader = JournalReader(path)
+        reader._offset = fresh._offset
+        assert reader.read() == [{"event": "a"}, {"event": "b"}][more[:cut].count(b"\n") :]
+
+
+def test_a_reader_skips_a_damaged_record_and_bears_no_file(path: Path, tmp_path: Path) -> None:
+    reader = JournalReader(path)
+    path.write_bytes(path.read_bytes().replace(b'"trial":1', b'"trial":7'))
+    assert reader.read() == [EVENTS[0], *EVENTS[2:]]
+    assert JournalReader(tmp_path / "none").read() == []
+
+
+def test_the_writer_gives_what_it_found_without_what_it_set_aside(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"trial":1', b'"trial":7') + b"torn")
+    found: list[dict[str, Any]] = []
+    with JournalWriter(path, found.append) as journal:
+        assert len(journal.problems) == 2
+        journal.append({"event": "next"})
+    assert found == [EVENTS[0], *EVENTS[2:]]
+    assert read_journal(path)[0] == [*found, {"event": "next"}]

@@ -18,6 +18,7 @@ def test_every_path_lies_under_the_root_so_that_a_run_can_be_moved(tmp_path: Pat
     attempt = layout.attempt(7, 1)
     names = {
         layout.study: "study.yaml",
+        layout.earlier: "earlier.json",
         layout.journal: "journal/controller.jsonl",
         layout.lock: "controller.lock",
         layout.stop_request: "stop.json",
