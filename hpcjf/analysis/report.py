@@ -23,8 +23,9 @@ from hpcjf.analysis.figures import final_scores, hyperparameters, incumbent_hist
 from hpcjf.analysis.load import RunData, load_run
 from hpcjf.analysis.savings import savings
 from hpcjf.analysis.timeline import job_timeline
-from hpcjf.analysis.transfer import transfer
+from hpcjf.analysis.transfer import scatter, sentence, transfer, warning
 from hpcjf.analysis.words import clock, duration, score_text
+from hpcjf.core.ranks import LOW
 from hpcjf.errors import HpcjfError
 from hpcjf.store.atomic import write_text
 from hpcjf.store.layout import RunLayout
@@ -68,6 +69,7 @@ def render(run: RunData, now: float) -> str:
 def _content(run: RunData, now: float) -> dict[str, Any]:
     result = compare(run)
     heads, rows = tables.trial_table(run)
+    checks = transfer(run)
     return {
         "study": run.study,
         "state": run.state,
@@ -79,8 +81,9 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
         "savings": savings(run.state, run.study),
         "heads": heads,
         "rows": rows,
-        "figures": _figures(run, final_scores(result)),
-        "transfer": transfer(run),
+        "figures": _figures(run, final_scores(result), scatter(run, checks)),
+        "transfer": [(sentence(check), warning(check)) for check in checks],
+        "low": LOW,
         "settings": tables.settings_yaml(run),
         "problems": run.problems,
         "notes": [(clock(moment), text) for moment, text in run.state.notes],
@@ -90,7 +93,7 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
     }
 
 
-def _figures(run: RunData, final: go.Figure | None) -> dict[str, Any]:
+def _figures(run: RunData, final: go.Figure | None, pairs: go.Figure | None) -> dict[str, Any]:
     """By place in the page: the figure as JSON, and a sentence on what it leaves out."""
     curves, finals = search_curves(run), final_curves(run)
     found = {
@@ -101,6 +104,7 @@ def _figures(run: RunData, final: go.Figure | None) -> dict[str, Any]:
         "parameters": (hyperparameters(run), ""),
         "curves": (curves and curves.figure, curves.left_out if curves else ""),
         "timeline": (job_timeline(run), ""),
+        "scatter": (pairs, ""),
     }
     return {name: (_json(figure), text) for name, (figure, text) in found.items() if figure is not None}
 
