@@ -17,7 +17,7 @@ from hpcjf.store.layout import RunLayout
 from hpcjf.store.messages import AttemptResult
 from hpcjf.store.traces import Rows, read_trace
 from hpcjf.types import Cause, Config, Fidelity, Observation, Proposal, Purpose
-from race.ours import METHODS, controlled, run_ours, study_of
+from race.ours import METHODS, controlled, run_directory, run_ours, study_of
 from race.pool import Job, Pool, Site, Training
 from race.simulation import live, rows_of
 
@@ -38,7 +38,10 @@ class Lived:
         self.ticks = 0
         self.traces: list[Rows] = []
         self.results: list[AttemptResult | None] = []
-        with controlled(self.study, self.pool, self.state, self._ask) as (controller, cluster):
+        with (
+            run_directory() as root,
+            controlled(root, self.study, self.pool, self.state, self._ask) as (controller, cluster),
+        ):
             for _ in live(controller, cluster, budget):
                 self.ticks += 1
             self._read(controller.layout)

@@ -61,7 +61,7 @@ def run_ours(problem: Problem, name: str, seed: int, budget: float, site: Site) 
     pool, study = Pool(problem, seed, site), study_of(problem, method, seed, budget, site)
     recorder, asks, ticks = Recorder(pool), Asks(study), 0.0
     random.seed(seed)  # the controller's jitter
-    with controlled(study, pool, asks.state, asks) as (controller, cluster):
+    with run_directory() as root, controlled(root, study, pool, asks.state, asks) as (controller, cluster):
         known = 0
         for seconds in live(controller, cluster, budget):
             ticks += seconds
@@ -103,33 +103,40 @@ class Asks:
 
     def __init__(self, study: Study) -> None:
         self._asker, self.state = Asker(study), StudyState()
-        self.count, self.cpu = 0, 0.0
+        self.count = 0
+        self.seconds: list[float] = []
+        """CPU seconds of every call."""
+
+    @property
+    def cpu(self) -> float:
+        return sum(self.seconds)
 
     def __call__(self, count: int) -> Answer:
         began = time.process_time()
         answer = self._asker.answer(self.state, count)
-        self.cpu += time.process_time() - began
+        self.seconds.append(time.process_time() - began)
         self.count += len(answer.proposals)
         return answer
 
 
 @contextmanager
 def controlled(
-    study: Study, pool: Pool, state: StudyState, ask: Callable[[int], Answer]
+    root: Path, study: Study, pool: Pool, state: StudyState, ask: Callable[[int], Answer]
 ) -> Iterator[tuple[Controller, SimulatedCluster]]:
-    """A controller on a run directory that is gone afterwards, and its simulated cluster."""
-    cluster = SimulatedCluster(pool, study.stopping)
-    with tempfile.TemporaryDirectory(prefix="hpcjf-race-", dir=_fast_folder()) as folder:
-        layout = RunLayout(Path(folder) / "run")
-        layout.create()
-        with JournalWriter(layout.journal) as journal:
-            controller = Controller(layout, study, cluster, journal, state, ask, lambda: pool.now)
-            controller.emit("study", run_id="race", name=study.study.name)
-            controller.emit("controller", generation=1, host="", pid=0, job_id="", executor=cluster.name)
-            yield controller, cluster
+    """A controller on a new run directory, and its simulated cluster."""
+    layout, cluster = RunLayout(root), SimulatedCluster(pool, study.stopping)
+    layout.create()
+    with JournalWriter(layout.journal) as journal:
+        controller = Controller(layout, study, cluster, journal, state, ask, lambda: pool.now)
+        controller.emit("study", run_id="race", name=study.study.name)
+        controller.emit("controller", generation=1, host="", pid=0, job_id="", executor=cluster.name)
+        yield controller, cluster
 
 
-def _fast_folder() -> str | None:
-    """Memory where there is room: thousands of fsyncs make a race long and cost no CPU time."""
+@contextmanager
+def run_directory() -> Iterator[Path]:
+    """A folder that is gone afterwards: in memory where there is room, since a race is thousands of fsyncs."""
     memory = Path("/dev/shm")  # noqa: S108
-    return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30 else None
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30
+    with tempfile.TemporaryDirectory(prefix="hpcjf-race-", dir=memory if roomy else None) as folder:
+        yield Path(folder) / "run"
