@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hpcjf.analysis.words import search_words
 from hpcjf.core.lifecycle import Attempt, Phase, StudyState, TrialState
 from hpcjf.study import SEARCHABLE, Study
 from hpcjf.types import Cause, Config, Purpose
@@ -54,7 +55,7 @@ def overview(study: Study, state: StudyState, look: Look, rows: int = 24) -> Ren
     live = [t for t in known if t.cause is None]
     for trial in sorted({t.trial.number: t for t in [*known[-rows:], *live]}.values(), key=lambda t: t.trial.number):
         table.add_row(*_row(trial, look))
-    parts: list[RenderableType] = [head(study, state)]
+    parts: list[RenderableType] = [head(study, state), Text(search_words(study.search), style="dim")]
     if len(known) > rows:
         parts.append(Text(f"(the newest {rows} of {len(known)} trials, and all live ones)", style="dim"))
     parts.append(table)

@@ -111,9 +111,13 @@ class TestHead:
 
 
 class TestOverview:
+    def test_it_says_how_the_search_is_done(self) -> None:
+        shown = text(overview(STUDY, StudyState(), unseen)).splitlines()
+        assert shown[1] == "jfhpo search (joint acquisition)"
+
     def test_a_live_trial_shows_its_trace(self) -> None:
         state = replay([trial(0), attempt(0), submitted(0), started(0)])
-        row = text(overview(STUDY, state, lambda _: (7, 0.5, 0.0123, 0.125))).splitlines()[2]
+        row = text(overview(STUDY, state, lambda _: (7, 0.5, 0.0123, 0.125))).splitlines()[3]
         assert row.split() == [
             "0",
             "s",
@@ -129,7 +133,7 @@ class TestOverview:
 
     def test_an_ended_trial_shows_where_it_ended(self) -> None:
         state = replay([trial(0), attempt(0), ended(0, cause="stopped_kl", step=12, score=None)])
-        shown = text(overview(STUDY, state, unseen)).splitlines()[2]
+        shown = text(overview(STUDY, state, unseen)).splitlines()[3]
         assert "12/20" in shown
         assert "stopped_kl" in shown
         assert "0.250" not in shown
@@ -143,7 +147,7 @@ class TestOverview:
             events += [trial(number), attempt(number), *([ended(number)] if number != 3 else [])]
         shown = text(overview(STUDY, replay(events), unseen, rows=5))
         assert "(the newest 5 of 30 trials, and all live ones)" in shown
-        numbers = [line.split()[0] for line in shown.splitlines()[3:] if "/20" in line]
+        numbers = [line.split()[0] for line in shown.splitlines()[4:] if "/20" in line]
         assert numbers == ["3", "25", "26", "27", "28", "29"]
 
     def test_the_newest_notes_are_shown_as_they_are(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from hpcjf.analysis.compare import Comparison
 from hpcjf.analysis.load import RunData
-from hpcjf.analysis.plotting import COLOURS, SYMBOLS, colour_of, figure, hover_text, outcome
+from hpcjf.analysis.plotting import COLOURS, SYMBOLS, buttons, colour_of, figure, hover_text, outcome
 from hpcjf.analysis.rungs import configurations, scores_by_fidelity
 from hpcjf.analysis.words import text_of
 from hpcjf.core.lifecycle import TrialState
@@ -95,19 +95,7 @@ def _axis_buttons(hours: list[list[float]], counts: list[list[float]]) -> dict[s
         ("over hours", [{"x": hours}, {"xaxis.title.text": HOURS}]),
         ("over trials", [{"x": counts}, {"xaxis.title.text": "ended trials"}]),
     ]
-    return _buttons(choices, "update") | {"x": 1, "xanchor": "right", "y": -0.12, "yanchor": "top"}
-
-
-def _buttons(choices: Iterable[tuple[str, list[Any]]], method: str) -> dict[str, Any]:
-    return {
-        "type": "buttons",
-        "direction": "right",
-        "pad": {"t": 4},
-        "bgcolor": "rgba(128,128,128,0.15)",
-        "bordercolor": "rgba(128,128,128,0.4)",
-        "font": {"size": 11},
-        "buttons": [{"label": label, "method": method, "args": args} for label, args in choices],
-    }
+    return buttons(choices, "update") | {"x": 1, "xanchor": "right", "y": -0.12, "yanchor": "top"}
 
 
 def parallel_coordinates(run: RunData) -> go.Figure | None:
@@ -125,8 +113,8 @@ def parallel_coordinates(run: RunData) -> go.Figure | None:
     shows: list[list[Any]] = [
         [{"visible": [other == index for other in range(len(groups))]}] for index in range(len(groups))
     ]
-    buttons = _buttons(zip(labels, shows, strict=True), "restyle")
-    fig.update_layout(updatemenus=[buttons | {"x": 0, "xanchor": "left", "y": 1.32, "yanchor": "top"}])
+    menu = buttons(zip(labels, shows, strict=True), "restyle")
+    fig.update_layout(updatemenus=[menu | {"x": 0, "xanchor": "left", "y": 1.32, "yanchor": "top"}])
     return fig
 
 

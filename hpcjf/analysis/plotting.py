@@ -59,3 +59,16 @@ def figure(height: int, **layout: Any) -> go.Figure:
         **layout,
     )
     return figure
+
+
+def buttons(choices: Iterable[tuple[str, list[Any]]], method: str) -> dict[str, Any]:
+    """A menu of (label, arguments of plotly's ``method``); the caller adds its place."""
+    return {
+        "type": "buttons",
+        "direction": "right",
+        "pad": {"t": 4},
+        "bgcolor": "rgba(128,128,128,0.15)",
+        "bordercolor": "rgba(128,128,128,0.4)",
+        "font": {"size": 11},
+        "buttons": [{"label": label, "method": method, "args": args} for label, args in choices],
+    }

@@ -21,10 +21,11 @@ from hpcjf.analysis.compare import Estimate, compare
 from hpcjf.analysis.curves import final_curves, search_curves
 from hpcjf.analysis.figures import final_scores, hyperparameters, incumbent_history, parallel_coordinates
 from hpcjf.analysis.load import RunData, load_run
+from hpcjf.analysis.pareto import by_model, trade_off
 from hpcjf.analysis.savings import savings
 from hpcjf.analysis.timeline import job_timeline
 from hpcjf.analysis.transfer import scatter, sentence, transfer, warning
-from hpcjf.analysis.words import clock, duration, score_text
+from hpcjf.analysis.words import clock, duration, score_text, search_words
 from hpcjf.core.ranks import LOW
 from hpcjf.errors import HpcjfError
 from hpcjf.store.atomic import write_text
@@ -69,10 +70,11 @@ def render(run: RunData, now: float) -> str:
 def _content(run: RunData, now: float) -> dict[str, Any]:
     result = compare(run)
     heads, rows = tables.trial_table(run)
-    checks = transfer(run)
+    checks, groups = transfer(run), by_model(run)
     return {
         "study": run.study,
         "state": run.state,
+        "search": search_words(run.study.search),
         "made": clock(now),
         "banner": tables.banner(run, now),
         "result": result,
@@ -84,6 +86,7 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
         "figures": _figures(run, final_scores(result), scatter(run, checks)),
         "transfer": [(sentence(check), warning(check)) for check in checks],
         "low": LOW,
+        "front": tables.front_table(*next(iter(groups.items()))) if groups else None,
         "settings": tables.settings_yaml(run),
         "problems": run.problems,
         "notes": [(clock(moment), text) for moment, text in run.state.notes],
@@ -105,6 +108,7 @@ def _figures(run: RunData, final: go.Figure | None, pairs: go.Figure | None) -> 
         "curves": (curves and curves.figure, curves.left_out if curves else ""),
         "timeline": (job_timeline(run), ""),
         "scatter": (pairs, ""),
+        "pareto": (trade_off(run), ""),
     }
     return {name: (_json(figure), text) for name, (figure, text) in found.items() if figure is not None}
 

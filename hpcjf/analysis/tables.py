@@ -12,6 +12,7 @@ import yaml
 import hpcjf
 from hpcjf.analysis.compare import Comparison, better
 from hpcjf.analysis.load import RunData
+from hpcjf.analysis.pareto import Outcome
 from hpcjf.analysis.words import duration, score_text, text_of
 from hpcjf.core.lifecycle import Phase, TrialState
 from hpcjf.types import Purpose
@@ -37,6 +38,27 @@ def trial_table(run: RunData) -> tuple[list[str], list[list[Cell]]]:
     names = list(dict.fromkeys(name for state in trials for name in state.trial.config))
     head = ["trial", "config", *names, "model", "seed", "for", "steps", "score", "ended", "job min", "attempts", "why"]
     return head, [_row(run, state, names) for state in trials]
+
+
+def front_table(model: str, found: Sequence[Outcome]) -> tuple[str, list[str], list[list[Cell]]]:
+    """A sentence on the trials of one model, headings, and one row a trial on the front."""
+    front = [each for each in found if each.front]
+    names = list(dict.fromkeys(name for each in front for name in each.trial.config))
+    beyond = sum(each.beyond for each in found)
+    over = f"; {beyond} of all are over the ceiling" if beyond else ""
+    words = f"On {model} {len(front)} of {len(found)} trials are on the front{over}."
+    rows = [
+        [
+            _cell(each.trial.number),
+            Cell(each.trial.config_id, each.trial.config_id, "id"),
+            *(_cell(each.trial.config.get(name)) for name in names),
+            _cell(each.seen.fidelity.steps),
+            Cell(score_text(each.score), each.score, "number"),
+            Cell(text_of(each.kl), each.kl, f"number {'bad' if each.beyond else ''}".strip()),
+        ]
+        for each in front
+    ]
+    return words, ["trial", "config", *names, "steps", "score", "KL, nats/token"], rows
 
 
 def _row(run: RunData, state: TrialState, names: Sequence[str]) -> list[Cell]:

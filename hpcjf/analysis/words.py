@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from hpcjf.study import SearchSection
 from hpcjf.types import Scalar
 
 
@@ -31,3 +32,15 @@ def duration(seconds: float | None) -> str:
 
 def clock(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def search_words(search: SearchSection) -> str:
+    """The method, and all that makes it another one than its name says."""
+    parts = [f"{search.method} search" + (f" ({search.acquisition} acquisition)" if search.method == "jfhpo" else "")]
+    if search.deterministic:
+        parts.append("deterministic")
+    if search.warm_start is not None:
+        parts.append(f"warm start from {search.warm_start}")
+    if search.kl_ceiling is not None:
+        parts.append(f"KL at most {search.kl_ceiling:g}")
+    return ", ".join(parts)

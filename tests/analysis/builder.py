@@ -91,10 +91,11 @@ class RunBuilder:
         startup: float = 20.0,
         detail: str = "",
         retry: bool = False,
+        kl: float | None = None,
     ) -> None:
         self.event(
             "ended", at, trial=trial, attempt=self.attempts[trial], cause=cause, step=step, start_step=start,
-            score=score, seconds=seconds, startup_seconds=startup, detail=detail, retry=retry,
+            score=score, seconds=seconds, startup_seconds=startup, detail=detail, retry=retry, kl=kl,
         )  # fmt: skip
 
     def result(

@@ -21,7 +21,7 @@ from hpcjf.errors import StoreError
 from hpcjf.types import Cause, Config
 
 WINNER: Config = RECIPE | {"learning_rate": 1e-5}
-FIGURES = {"final", "final_curves", "history", "parallel", "parameters", "curves", "timeline"}
+FIGURES = {"final", "final_curves", "history", "parallel", "parameters", "pareto", "curves", "timeline", "scatter"}
 HOSTILE = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>"
 LOADING = {"img", "iframe", "link", "object", "embed", "source", "video", "audio", "base", "form", "frame", "applet"}
 
@@ -93,7 +93,7 @@ def test_the_numbers_of_the_head_are_those_of_the_results(run: RunBuilder) -> No
 
 def test_every_trial_has_a_row_and_every_column_a_heading(demo_root: Path, demo_page: Page) -> None:
     html = render(load_run(demo_root), START)
-    [table] = re.findall(r'<table class="sortable">(.*?)</table>', html, re.S)
+    table = re.findall(r'<table class="sortable">(.*?)</table>', html, re.S)[0]
     rows = re.findall(r"<tr>(.*?)</tr>", table, re.S)
     assert len(rows) == 1 + len(load_run(demo_root).state.trials)
     assert {row.count("<td") for row in rows[1:]} == {rows[0].count("<th")}
@@ -131,6 +131,32 @@ def test_figures_say_units_and_places(demo_page: Page) -> None:
     for name in ("final", "history", "parameters", "curves", "final_curves", "timeline"):
         axes = [axis for key, axis in figures[name]["layout"].items() if key.startswith("xaxis")]
         assert any(axis.get("title", {}).get("text") for axis in axes), name
+
+
+def test_the_head_says_how_the_search_was_done(tmp_path: Path, demo_page: Page) -> None:
+    assert "jfhpo search (joint acquisition), robust stopping" in demo_page.text
+    search = {"acquisition": "paper", "deterministic": True, "warm_start": "/runs/first", "kl_ceiling": 0.1}
+    text = page(RunBuilder(tmp_path / "run", {"search": search})).text
+    assert "jfhpo search (paper acquisition), deterministic, warm start from /runs/first, KL at most 0.1," in text
+    text = page(RunBuilder(tmp_path / "other", {"search": {"method": "bohb"}})).text
+    assert "bohb search, robust stopping" in text
+
+
+def test_a_proxy_that_misleads_is_a_banner(run: RunBuilder) -> None:
+    for place in range(5):
+        config = RECIPE | {"rollouts": 2 + place}
+        run.job(config, "small", 10, 200 * place, gain=0.1 * place)
+        run.job(config, "large", 10, 200 * place + 100, gain=0.5 - 0.1 * place)
+    found = page(run)
+    [banner] = re.findall(r'<div class="banner">(small ranks.*?)</div>', render(load_run(run.layout.root), START))
+    assert "what wins there says little here." in banner
+    assert "Spearman -1.00 [-1.00, -1.00], Kendall -1.00 [-1.00, -1.00] over 5 configurations" in found.text
+    assert "scatter" in found.figures()
+
+
+def test_the_front_is_a_table_of_the_target(demo_root: Path, demo_page: Page) -> None:
+    assert re.search(r"On large \d+ of \d+ trials are on the front\.", demo_page.text)
+    assert "KL, nats/token" in demo_page.text
 
 
 def test_a_run_without_trials(run: RunBuilder) -> None:
@@ -192,7 +218,7 @@ def test_a_search_without_finals_says_so(run: RunBuilder) -> None:
     assert "has not been compared with the recipe on the test rows yet" in found.text
     assert "Best validation score so far: 0.610" in found.text
     assert "Best configuration so far" in found.text
-    assert set(found.figures()) == FIGURES - {"final", "final_curves"}
+    assert set(found.figures()) == FIGURES - {"final", "final_curves", "scatter"}
 
 
 @pytest.mark.parametrize(("silence", "doubted"), [(600, False), (7200, True)])
