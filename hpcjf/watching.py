@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from hpcjf.analysis.why import explain
 from hpcjf.controller.history import state_of
 from hpcjf.core.lifecycle import Attempt, Phase, StudyState
 from hpcjf.errors import StoreError, UserError
@@ -72,15 +73,16 @@ def watch_status(root: Path) -> None:
 
 
 def explain_trial(root: Path, number: int) -> None:
-    """Why a trial was chosen, in figures."""
-    state, _ = state_of(RunLayout(root))
+    """Why a trial was chosen, in words and figures."""
+    layout = RunLayout(root)
+    state, _ = state_of(layout)
     if number not in state.trials:
         known = f"name one of 0 to {len(state.trials) - 1}" if state.trials else "none has been chosen yet; look later"
         raise UserError(f"no trial {number}", where=str(root), fix=known)
     trial = state.trials[number].trial
     print(f"trial {number}: {trial.fidelity.model}, {trial.fidelity.steps} steps, {short(trial.config)}")
-    for name, value in trial.why.items():
-        print(f"  {name}: {f'{value:.4g}' if isinstance(value, float) else value}")
+    for line in explain(trial, load_frozen(layout).search):
+        print(f"  {line}")
 
 
 def _reader(layout: RunLayout, study: Study) -> Look:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hpcjf.analysis.load import RunData
-from hpcjf.analysis.plotting import COLOURS, config_text, figure
+from hpcjf.analysis.plotting import colour_of, config_text, figure
 from hpcjf.analysis.rungs import configurations, scored_at, scores_by_fidelity
 from hpcjf.core.lifecycle import TrialState
 from hpcjf.core.ranks import ENOUGH, LOW, Agreement, Array, Correlation, agreement, spearman
@@ -110,7 +110,7 @@ def scatter(run: RunData, checks: Sequence[Transfer]) -> go.Figure | None:
         return None
     fig = make_subplots(rows=1, cols=len(shown), horizontal_spacing=0.09)
     fig.update_layout(figure(380, hovermode="closest", showlegend=False).layout)
-    known = configurations(run)
+    known, colours = configurations(run), colour_of(model.name for model in run.study.models)
     for column, check in enumerate(shown, start=1):
         left, right = zip(*check.pairs.values(), strict=True)
         texts = [f"<b>{escape(config)}</b><br>{config_text(known[config])}" for config in check.pairs]
@@ -118,7 +118,7 @@ def scatter(run: RunData, checks: Sequence[Transfer]) -> go.Figure | None:
             x=left,
             y=right,
             mode="markers",
-            marker={"color": COLOURS[column - 1], "size": 9, "opacity": 0.8},
+            marker={"color": colours[check.proxy.model], "size": 9, "opacity": 0.8},
             text=[text.replace(", ", "<br>") for text in texts],
             hovertemplate="%{text}<br>%{x:.4g} → %{y:.4g}<extra></extra>",
         )
