@@ -15,7 +15,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from hpcjf.core.fidelity import checkpoint_at
-from hpcjf.core.identity import config_id
 from hpcjf.core.space import Space
 from hpcjf.errors import StudyError
 from hpcjf.types import Cause, Config, Fidelity, Observation, Proposal, Scalar
@@ -191,10 +190,3 @@ class TargetSearch:
 
     def describe(self) -> Mapping[str, Scalar]:
         return {"observations": len(self.history.scored), "failures": len(self.history.broken)}
-
-    def recipe_proposal(self, pending: Sequence[Pending]) -> Proposal | None:
-        """The recipe on the target, where it is still to be run."""
-        recipe, full = self.problem.recipe, self.problem.full
-        if self.history.open(config_id(recipe), full, pending):
-            return Proposal(recipe, full, {"reason": "recipe"})
-        return None
