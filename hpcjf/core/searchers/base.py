@@ -183,10 +183,19 @@ class TargetSearch:
         self.history.add(observation)
 
     def best(self) -> Config:
-        """Highest score at the highest rung reached: a trial that was stopped early loses to all that went on."""
-        rungs = self.problem.rungs
-        ranked = [(bisect_right(rungs, o.fidelity.steps), value, -o.trial, o) for o, value in self.history.scored]
-        return max(ranked, key=lambda entry: entry[:3])[3].config if ranked else self.problem.recipe
+        """Highest score at the highest rung reached: a trial that was stopped early loses to all that went on.
+
+        One above the KL's ceiling loses to all below it.
+        """
+        ranked = [((self._allowed(o), self._rung(o), value, -o.trial), o) for o, value in self.history.scored]
+        return max(ranked, key=lambda entry: entry[0])[1].config if ranked else self.problem.recipe
 
     def describe(self) -> Mapping[str, Scalar]:
         return {"observations": len(self.history.scored), "failures": len(self.history.broken)}
+
+    def _allowed(self, observation: Observation) -> bool:
+        ceiling = self.problem.kl_ceiling
+        return ceiling is None or observation.kl is None or observation.kl <= ceiling
+
+    def _rung(self, observation: Observation) -> int:
+        return bisect_right(self.problem.rungs, observation.fidelity.steps)

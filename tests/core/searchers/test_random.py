@@ -42,6 +42,15 @@ def test_of_two_equal_scores_the_earlier_is_recommended(synthetic: Any) -> None:
     assert searcher.best() == first.config
 
 
+def test_one_above_the_ceiling_of_the_kl_loses_to_all_below(synthetic: Any) -> None:
+    searcher = make_searcher("random", synthetic.problem(kl_ceiling=0.2))
+    asked = []
+    for number, (score, kl) in enumerate([(0.3, 0.1), (0.5, 0.2), (0.9, 0.21), (0.4, None)]):
+        asked.append(searcher.ask(number, []))
+        searcher.tell(replace(synthetic.observe(number, asked[-1], score), kl=kl))
+    assert searcher.best() == asked[1].config
+
+
 def test_draws_depend_on_seed_and_number_alone(synthetic: Any) -> None:
     def drawn(seed: int, number: int) -> str:
         searcher = make_searcher("random", synthetic.problem(seed=seed))
