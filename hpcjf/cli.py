@@ -20,7 +20,6 @@ from hpcjf import __version__
 from hpcjf.errors import HpcjfError, UserError
 
 if TYPE_CHECKING:
-    from hpcjf.cluster.base import Cluster
     from hpcjf.store.layout import RunLayout
     from hpcjf.study import Study
 
@@ -91,12 +90,14 @@ def check(
     executor: Executor = None,
 ) -> None:
     """Validate a study before a job is submitted: file, models, data, and every model's resources at the site."""
+    from hpcjf.analysis.dead import dead_dimensions
+    from hpcjf.preflight import ready
     from hpcjf.store.layout import RunLayout
 
     file = _study_file(study)
-    layout = RunLayout((file.parent / "run").absolute())
-    _writable(layout)
-    _load(file, executor, layout)
+    resolved, _ = ready(file, executor.value if executor else None, RunLayout((file.parent / "run").absolute()))
+    for name, reason in dead_dimensions(resolved).items():
+        print(f"warning: space.{name} is dead: {reason}")
     print("ready; next: hpcjf run " + str(study))
 
 
@@ -127,10 +128,11 @@ def run(
         # later commands ask the executor that has the jobs
         study = frozen.model_copy(update={"cluster": frozen.cluster.model_copy(update={"executor": cluster.name})})
     else:
+        from hpcjf.preflight import ready
+
         file = _study_file(path)
         layout = RunLayout((run_dir or file.parent / "run").absolute())
-        _writable(layout)
-        study, cluster = _load(file, executor, layout)
+        study, cluster = ready(file, executor.value if executor else None, layout)
     with opened(layout, study, cluster) as controller:
         resume(controller)
         print(f"run directory: {layout.root}")
@@ -296,69 +298,6 @@ def _run_root(path: Path) -> Path:
 
 def _study_file(path: Path) -> Path:
     return path / "study.yaml" if path.is_dir() else path
-
-
-def _load(file: Path, executor: ExecutorName | None, layout: RunLayout) -> tuple[Study, Cluster]:
-    """Study and cluster, resolved and checked; says what it found."""
-    from hpcjf.cluster.detect import detect
-    from hpcjf.config import line_of, read_study
-    from hpcjf.controller.earlier import read_earlier
-    from hpcjf.resolve import at_line, resolve_study
-    from hpcjf.tasks import load_task
-
-    given, lines = read_study(file)
-    study = resolve_study(given, file, lines)
-    with at_line(file, lines):
-        data = load_task(study.task)
-        earlier = None if layout.study.exists() else read_earlier(study, layout.root)
-    sizes = f"{len(data.train)} train, {len(data.validation)} validation, {len(data.test)} test rows"
-    print(f"task {', '.join(study.task.names)}: {sizes}")
-    for note in data.notes:
-        print(f"  {note}")
-    if earlier is not None:
-        print(f"warm start: {len(earlier.observations)} trials of {study.search.warm_start}")
-    for model in study.models:
-        print(f"model {model.name}: {model.parameters:,} parameters, {model.path}")
-    if executor is None:
-        with at_line(file, lines):
-            cluster, why = detect(study.cluster.executor, layout.local_jobs)
-    else:
-        cluster, why = detect(executor.value, layout.local_jobs)
-    print(f"executor: {cluster.name} ({why})")
-    if cluster.name == "slurm":
-        from hpcjf.cluster.slurm import check_folder
-
-        check_folder(layout.root)
-    for index, model in enumerate(study.models):
-        own = ("models", index, "resources")
-        with _site_refuses(model.name, line_of(file, lines, own if own in lines else ("cluster",))):
-            cluster.check(model.resources.over(study.cluster))
-    return study.model_copy(update={"cluster": study.cluster.model_copy(update={"executor": cluster.name})}), cluster
-
-
-@contextmanager
-def _site_refuses(model: str, where: str) -> Iterator[None]:
-    """Keeps the site's own text and says for which model, and where that asks for what was refused."""
-    from hpcjf.errors import ClusterError
-
-    try:
-        yield
-    except ClusterError as error:
-        raise type(error)(f"model {model}: {error.where}: {error.what}", where=where, fix=error.fix) from error
-
-
-def _writable(layout: RunLayout) -> None:
-    """Fail before a model is trained or a job submitted, not after it."""
-    from hpcjf.errors import NotPermittedError
-
-    root = layout.root
-    nearest = next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
-    if not nearest.is_dir():
-        raise UserError("is no folder", where=str(nearest), fix="name another run directory with --run-dir")
-    layout.check_owner()
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        fix = "name a folder of yours with --run-dir, or mend its permissions"
-        raise NotPermittedError("no permission to write here", where=str(nearest), fix=fix)
 
 
 def _interrupts() -> dict[str, int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hpcjf.errors import StudyError
+from hpcjf.errors import HpcjfError, StudyError
 from hpcjf.study import Categorical, IntegerRange, RealRange, Study
 
 Key = tuple[str | int, ...]
@@ -95,6 +97,27 @@ def line_of(path: Path, lines: Lines, key: Key) -> str:
     while key and key not in lines:
         key = key[:-1]
     return f"{path}:{lines.get(key, 1)}"
+
+
+@contextmanager
+def at_line(path: Path, lines: Lines) -> Iterator[None]:
+    """Errors that name a key of the study gain the file and the line."""
+    try:
+        yield
+    except HpcjfError as error:
+        key = tuple(error.where.split("."))
+        if key[0] not in Study.model_fields:
+            raise
+        what = f"{error.where}: {error.what}"
+        raise type(error)(what, where=line_of(path, lines, key), fix=error.fix) from error
+
+
+def expanded(name: str) -> Path:
+    """A path of a study file, with its ~ and variables."""
+    try:
+        return Path(os.path.expandvars(name)).expanduser()
+    except RuntimeError:  # ~nobody-of-that-name
+        return Path(name)
 
 
 def nearest(name: str, known: Sequence[str], otherwise: str = "known") -> str:

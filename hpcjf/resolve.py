@@ -2,79 +2,66 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from hpcjf.config import Lines, explain, line_of, nearest, read_yaml
-from hpcjf.core.conditions import Conditions
-from hpcjf.core.constraints import Constraint
+from hpcjf.config import Lines, at_line, expanded, line_of, nearest
 from hpcjf.core.slurm_directives import omitted
-from hpcjf.errors import HpcjfError, ModelError, PermanentClusterError, StudyError, TaskError
-from hpcjf.study import (
-    SEARCHABLE,
-    AlgorithmSection,
-    Categorical,
-    Dimension,
-    IntegerRange,
-    ModelSection,
-    RealRange,
-    Section,
-    Study,
-    TaskSection,
-)
+from hpcjf.errors import ModelError, PermanentClusterError, StudyError, TaskError
+from hpcjf.recipes import resolve_space
+from hpcjf.study import ModelSection, Study, TaskSection
 from hpcjf.tasks import needs_embedder
 from hpcjf.training.tiny import SHAPES, default_cache
 
 BUILTIN = "builtin:"
 
 
-class Recipe(Section):
-    """A file under configs/recipes: the values to beat, and ranges around them."""
-
-    model_class: str
-    source: str
-    values: dict[str, bool | int | float | str]
-    ranges: dict[str, Dimension]
-
-
-@contextmanager
-def at_line(path: Path, lines: Lines) -> Iterator[None]:
-    """Errors that name a key of the study gain the file and the line."""
-    try:
-        yield
-    except HpcjfError as error:
-        key = tuple(error.where.split("."))
-        if key[0] not in Study.model_fields:
-            raise
-        what = f"{error.where}: {error.what}"
-        raise type(error)(what, where=line_of(path, lines, key), fix=error.fix) from error
-
-
 def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
     """Everything but the executor. Raises UserError; may take a minute to train a built-in model once."""
-    study = _resolve_recipe(study, path, lines)
-    _check_configurations(study, path, lines)
-    _check_constraints(study, path, lines)
+    study = resolve_space(study, path, lines)
     with at_line(path, lines):
         task = _task(study.task, path.parent.absolute())
-    places = [line_of(path, lines, ("models", index, "path")) for index in range(len(study.models))]
-    folders = [_folder(model, path.parent.absolute(), at) for model, at in zip(study.models, places, strict=True)]
+    folders = _folders(study, path, lines)
     for index, model in enumerate(study.models):
         own = ("models", index, "resources")
         _check_directives(study, model, line_of(path, lines, own if own in lines else ("cluster",)))
     _make_builtins(folders)
+    study = _sized(study, folders, path, lines)
+    earlier = study.search.warm_start
+    search = study.search.model_copy(
+        update={"warm_start": None if earlier is None else str((path.parent / expanded(earlier)).absolute())}
+    )
+    return study.model_copy(update={"task": task, "search": search})
+
+
+def resolve_sizes(study: Study, path: Path, lines: Lines) -> Study:
+    """What a plan needs: recipe, space and the models' sizes. Nothing is downloaded or made. Raises UserError."""
+    study = resolve_space(study, path, lines)
+    return _sized(study, _folders(study, path, lines, local=True), path, lines)
+
+
+def _folders(study: Study, path: Path, lines: Lines, *, local: bool = False) -> list[Path]:
+    places = [line_of(path, lines, ("models", index, "path")) for index in range(len(study.models))]
+    return [
+        _folder(model, path.parent.absolute(), at, local=local) for model, at in zip(study.models, places, strict=True)
+    ]
+
+
+def _sized(study: Study, folders: Sequence[Path], path: Path, lines: Lines) -> Study:
+    """With the models' folders and parameter counts. Raises ModelError, and StudyError where the order is wrong."""
     models = tuple(
-        model.model_copy(update={"path": str(folder), "parameters": _parameters(model, folder, at)})
-        for model, folder, at in zip(study.models, folders, places, strict=True)
+        model.model_copy(
+            update={
+                "path": str(folder),
+                "parameters": _parameters(model, folder, line_of(path, lines, ("models", index, "path"))),
+            }
+        )
+        for index, (model, folder) in enumerate(zip(study.models, folders, strict=True))
     )
     sizes = [model.parameters or 0 for model in models]
     if sizes != sorted(sizes):
@@ -83,184 +70,14 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
             where=line_of(path, lines, ("models",)),
             fix="put the smaller one first",
         )
-    earlier = study.search.warm_start
-    search = study.search.model_copy(
-        update={"warm_start": None if earlier is None else str((path.parent / _expanded(earlier)).absolute())}
-    )
-    return study.model_copy(update={"models": models, "task": task, "search": search})
-
-
-def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
-    """Recipe and space become plain values, checked against each other and the algorithm."""
-    given = study.algorithm.model_fields_set & set(SEARCHABLE)
-    if isinstance(study.recipe, str):
-        recipe = _load_recipe(study.recipe, path, lines)
-        values, ranges = dict(recipe.values), recipe.ranges
-    else:
-        values, ranges = dict(study.recipe), {}
-        _known_names(("recipe",), values, path, lines)
-    if study.space is None:
-        space = {name: dimension for name, dimension in ranges.items() if name not in given}
-    else:
-        space = study.space
-        _known_names(("space",), space, path, lines)
-        _not_fixed(space, given, path, lines)
-    if not space:
-        raise StudyError(
-            "space is empty",
-            where=line_of(path, lines, ("space",)),
-            fix=f"name at least one hyperparameter to search, of {', '.join(SEARCHABLE)}",
-        )
-    for name, dimension in space.items():
-        at = line_of(path, lines, ("space", name) if study.space is not None else ("recipe",))
-        _possible(name, dimension, at)
-        for other, wanted in (dimension.when or {}).items():
-            if other in AlgorithmSection.model_fields and other not in space:
-                _legal("algorithm", other, wanted, at)
-        _inside(name, values.setdefault(name, getattr(study.algorithm, name)), dimension, at)
-    ordered = {name: space[name] for name in SEARCHABLE if name in space}
-    searched = {name: _typed(value, ordered[name]) for name, value in values.items() if name in ordered}
-    # a dimension that is inactive in a configuration is trained with the recipe's value
-    fixed = {n: v for n, v in values.items() if (n not in ordered or ordered[n].when) and n not in given}
-    algorithm = study.algorithm.model_dump() | fixed
-    try:
-        AlgorithmSection.model_validate(algorithm | searched)
-        merged = AlgorithmSection.model_validate(algorithm)
-    except ValidationError as error:
-        below = {key[1:]: line for key, line in lines.items() if key[0] == "recipe" and len(key) > 1}
-        raise explain(error, path, below, AlgorithmSection) from error
-    with at_line(path, lines):
-        active = Conditions(ordered, merged.model_dump()).prune(searched)
-    return study.model_copy(update={"recipe": active, "space": ordered, "algorithm": merged})
-
-
-def _load_recipe(name: str, study: Path, lines: Lines) -> Recipe:
-    """``name`` is a shipped recipe or a path beside the study. Raises StudyError."""
-    shipped = importlib.resources.files("hpcjf.configs") / "recipes"
-    known = sorted(entry.name.removesuffix(".yaml") for entry in shipped.iterdir() if entry.name.endswith(".yaml"))
-    path = Path(str(shipped / f"{name}.yaml")) if name in known else study.parent / _expanded(name)
-    if not os.path.isfile(path):
-        fix = f"name a file, or one that comes along ({nearest(name, known)})"
-        raise StudyError(f"no recipe {name}", where=line_of(study, lines, ("recipe",)), fix=fix)
-    values, places = read_yaml(path)
-    try:
-        recipe = Recipe.model_validate(values)
-    except ValidationError as error:
-        raise explain(error, path, places, Recipe) from error
-    _known_names(("values",), recipe.values, path, places)
-    _known_names(("ranges",), recipe.ranges, path, places)
-    return recipe
-
-
-def _known_names(section: tuple[str], names: Iterable[str], path: Path, lines: Lines) -> None:
-    for name in names:
-        if name not in SEARCHABLE:
-            raise StudyError(
-                f"{section[0]}.{name}: the algorithm has no hyperparameter of this name",
-                where=line_of(path, lines, (*section, name)),
-                fix=nearest(name, SEARCHABLE),
-            )
-
-
-def _not_fixed(space: Iterable[str], given: Set[str], path: Path, lines: Lines) -> None:
-    for name in space:
-        if name in given:
-            raise StudyError(
-                f"{name} is searched here and fixed under algorithm",
-                where=line_of(path, lines, ("space", name)),
-                fix="keep one of the two",
-            )
-
-
-def _possible(name: str, dimension: Dimension, where: str) -> None:
-    """Every value of the dimension must be one that training takes."""
-    if isinstance(dimension, RealRange) and AlgorithmSection.model_fields[name].annotation is int:
-        raise StudyError(f"space.{name} takes whole numbers only", where=where, fix="write type: integer")
-    values = dimension.choices if isinstance(dimension, Categorical) else (dimension.low, dimension.high)
-    _legal("space", name, values, where)
-
-
-def _legal(section: str, name: str, values: Iterable[object], where: str) -> None:
-    for value in values:
-        try:
-            AlgorithmSection.model_validate({name: value})
-        except ValidationError as error:
-            said = explain(error, Path(), {}, AlgorithmSection)
-            raise StudyError(f"{section}.{said.what}", where=where, fix=said.fix) from error
-
-
-def _inside(name: str, value: object, dimension: Dimension, where: str) -> None:
-    if not _contains(dimension, value):
-        what = f"space.{name} does not contain the recipe's value {value}"
-        raise StudyError(what, where=where, fix="widen it, or change the recipe, which is trial 0")
-
-
-def _typed(value: bool | int | float | str, dimension: Dimension) -> bool | int | float | str:
-    """As the search writes it: 1 and 1.0 would be two configurations."""
-    if isinstance(dimension, Categorical):
-        return value
-    return float(value) if isinstance(dimension, RealRange) else int(value)
-
-
-def _contains(dimension: Dimension, value: object) -> bool:
-    if isinstance(dimension, Categorical):
-        return any(value == choice and type(value) is type(choice) for choice in dimension.choices)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    whole = value == int(value) if isinstance(dimension, IntegerRange) else True
-    return whole and dimension.low <= value <= dimension.high
-
-
-def _check_configurations(study: Study, path: Path, lines: Lines) -> None:
-    """Those of ``search.configurations`` must lie in the resolved space."""
-    space = study.space or {}
-    for index, config in enumerate(study.search.configurations):
-        for name, value in config.items():
-            key = ("search", "configurations", index, name)
-            shown, at = ".".join(map(str, key)), line_of(path, lines, key)
-            if name not in space:
-                raise StudyError(f"{shown}: the space has no such dimension", where=at, fix=nearest(name, tuple(space)))
-            if not _contains(space[name], value):
-                what = f"{shown}: space.{name} does not contain {value}"
-                raise StudyError(what, where=at, fix="widen the space, or give another value")
-
-
-def _check_constraints(study: Study, path: Path, lines: Lines) -> None:
-    """They must leave something of the resolved space, and with it the recipe and every given configuration."""
-    if not study.search.constraints:
-        return
-    from hpcjf.core.feasible import DRAWS, shares_left  # numpy
-
-    assert study.space is not None
-    assert not isinstance(study.recipe, str)
-    fixed = study.algorithm.model_dump()
-    given = [("the recipe", study.recipe)]
-    given += [(f"search.configurations.{i}", config) for i, config in enumerate(study.search.configurations)]
-    for index, share in enumerate(shares_left(study.space, study.search.constraints, fixed)):
-        text = study.search.constraints[index]
-        constraint, at = Constraint(text, fixed), line_of(path, lines, ("search", "constraints", index))
-        if not share:
-            what = f"none of {DRAWS:,} random configurations meets {text!r}" + (" and those above it" if index else "")
-            raise StudyError(what, where=at, fix="loosen it, or widen the space")
-        for who, config in given:
-            values = {**fixed, **study.recipe, **config}
-            if not constraint.holds(values):
-                shown = ", ".join(f"{name} {values[name]}" for name in constraint.names)
-                raise StudyError(f"{who} breaks {text!r} with {shown}", where=at, fix="loosen it, or change the value")
-
-
-def _expanded(name: str) -> Path:
-    try:
-        return Path(os.path.expandvars(name)).expanduser()
-    except RuntimeError:  # ~nobody-of-that-name
-        return Path(name)
+    return study.model_copy(update={"models": models})
 
 
 def _task(task: TaskSection, base: Path) -> TaskSection:
     """Rows, and the embedder of a task that needs one, as local paths: jobs run without the hub."""
     found: dict[str, str | None] = {"path": _data_path(task.path, base)}
     if needs_embedder(task):
-        folder = (base / _expanded(task.embedder)).absolute()
+        folder = (base / expanded(task.embedder)).absolute()
         local = os.path.isfile(folder / "config.json")
         found["embedder"] = str(folder if local else _download("embedder", task.embedder, None, "task.embedder"))
     return task.model_copy(update=found)
@@ -269,7 +86,7 @@ def _task(task: TaskSection, base: Path) -> TaskSection:
 def _data_path(name: str | None, base: Path) -> str | None:
     if name is None:
         return None
-    path = (base / _expanded(name)).absolute()
+    path = (base / expanded(name)).absolute()
     if not os.path.exists(path):
         raise TaskError(f"no file or folder {path}", where="task.path", fix="name the data, from the study's folder on")
     return str(path)
@@ -288,14 +105,14 @@ def cache_folder() -> Path:
     return default_cache().parent.absolute()
 
 
-def _folder(model: ModelSection, base: Path, where: str) -> Path:
-    """The local folder of a model; downloads a hub id. That of a built-in one may have to be made yet."""
+def _folder(model: ModelSection, base: Path, where: str, *, local: bool) -> Path:
+    """The local folder of a model; downloads a hub id unless ``local``. A built-in one may have to be made yet."""
     if model.path.startswith(BUILTIN):
         name = model.path.removeprefix(BUILTIN)
         if name not in SHAPES:
             raise ModelError(f"no built-in model {name}", where=where, fix=nearest(name, tuple(SHAPES)))
         return cache_folder() / "models" / name
-    folder = (base / _expanded(model.path)).absolute()
+    folder = (base / expanded(model.path)).absolute()
     if os.path.isdir(folder):
         if not os.path.isfile(folder / "config.json"):
             what = f"model {model.name}: {folder} holds no config.json"
@@ -305,15 +122,20 @@ def _folder(model: ModelSection, base: Path, where: str) -> Path:
     if model.path.startswith((".", "/", "~", "$")) or model.path.count("/") != 1 or os.path.isdir(folder.parent):
         what = f"model {model.name}: no folder {folder}"
         raise ModelError(what, where=where, fix="name a model folder, a hub id or builtin:tiny-s")
-    return _download(f"model {model.name}", model.path, model.revision, where)
+    if local and model.parameters is not None:
+        return folder
+    return _download(f"model {model.name}", model.path, model.revision, where, local=local)
 
 
-def _download(role: str, hub_id: str, revision: str | None, where: str) -> Path:
+def _download(role: str, hub_id: str, revision: str | None, where: str, *, local: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub_id, revision=revision))
+        return Path(snapshot_download(hub_id, revision=revision, local_files_only=local))
     except Exception as error:  # the hub's errors have no common root
+        if local:
+            what = f"{role}: its size is not known before {hub_id} is downloaded"
+            raise ModelError(what, where=where, fix="set parameters, or let hpcjf check download it") from error
         said = [*str(error).strip().splitlines(), type(error).__name__][0]
         what = f"{role}: no folder and no hub model {hub_id}: {said}"
         raise ModelError(what, where=where, fix="check the path, or the network") from error
@@ -339,6 +161,8 @@ def _parameters(model: ModelSection, folder: Path, where: str) -> int:
     """As the study says, or from the safetensors headers, without loading a weight."""
     if model.parameters is not None:
         return model.parameters
+    if model.path.startswith(BUILTIN) and not folder.is_dir():
+        return SHAPES[folder.name].parameters
     count = sum(_count(file, where) for file in sorted(folder.glob("*.safetensors")))
     if not count:
         what = f"model {model.name}: {folder} holds no *.safetensors"

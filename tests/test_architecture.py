@@ -25,7 +25,7 @@ LAYERS = (
     {"store", "cluster", "tasks"},
     {"training"},
     {"worker", "controller", "analysis", "adapters"},
-    {"config", "resolve", "screen", "watching", "cli"},
+    {"config", "recipes", "resolve", "preflight", "planned", "screen", "watching", "cli"},
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 MEETING = (0, 1, 5)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from hpcjf.config import read_study
+from hpcjf.config import at_line, read_study
 from hpcjf.errors import HpcjfError, ModelError, StudyError, TaskError, UserError
-from hpcjf.resolve import at_line, cache_folder, resolve_study
+from hpcjf.resolve import cache_folder, resolve_sizes, resolve_study
 from hpcjf.study import SEARCHABLE, IntegerRange, RealRange, Study
 
 Resolve = Callable[..., Study]
@@ -498,6 +498,42 @@ class TestModel:
         assert said.startswith("file/models: tiny-xs could not be made: ")
         assert "Not a directory" in said
         assert capfd.readouterr().err == "", "the reason belongs into the one line"
+
+
+class TestSizes:
+    """What a plan needs: nothing is downloaded or made."""
+
+    def sizes(self, tmp_path: Path, *models: dict[str, Any]) -> list[int | None]:
+        file = tmp_path / "study.yaml"
+        file.write_text(yaml.safe_dump({"models": list(models), "recipe": "tiny_arithmetic"}))
+        study, lines = read_study(file)
+        return [model.parameters for model in resolve_sizes(study, file, lines).models]
+
+    def test_a_built_in_model_is_known_before_it_is_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_model: FakeModel
+    ) -> None:
+        monkeypatch.setenv("HPCJF_CACHE", str(tmp_path / "cache"))
+        large = fake_model("large", 2_000_000)
+        found = self.sizes(tmp_path, {"name": "s", "path": "builtin:tiny-s"}, {"name": "l", "path": str(large)})
+        assert found == [445_056, 2_000_000]
+        assert not (tmp_path / "cache").exists()
+
+    def test_a_model_of_the_hub_needs_its_size(self, tmp_path: Path) -> None:
+        hub = {"name": "q", "path": "nobody-here/absent"}
+        assert self.sizes(tmp_path, hub | {"parameters": 7_000_000_000}) == [7_000_000_000]
+        with pytest.raises(ModelError) as caught:
+            self.sizes(tmp_path, hub)
+        assert "study.yaml:3: model q: its size is not known before nobody-here/absent is downloaded" in str(
+            caught.value
+        )
+        assert caught.value.fix == "set parameters, or let hpcjf check download it"
+
+    def test_the_order_of_models_is_checked(self, tmp_path: Path) -> None:
+        models = [
+            {"name": name, "path": f"nobody-here/{name}", "parameters": size} for name, size in (("a", 9), ("b", 5))
+        ]
+        with pytest.raises(StudyError, match="models must go from proxy to target, yet they have 9, 5 parameters"):
+            self.sizes(tmp_path, *models)
 
 
 class TestTask:

@@ -71,7 +71,7 @@ def kendall(left: Array, right: Array) -> float | None:
 def _correlation(
     statistic: Callable[[Array, Array], float | None], left: Array, right: Array, seed: int
 ) -> Correlation | None:
-    """With the percentile interval over 2,000 draws of n configurations with replacement, those of all ties left out."""
+    """With the percentile interval over 2,000 draws of n configurations with replacement, all ties left out."""
     value = statistic(left, right)
     if value is None:
         return None
