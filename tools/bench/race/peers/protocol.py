@@ -65,7 +65,7 @@ class Start:
 
     def resource(self, steps: int) -> int:
         """``steps``, one of the rungs, in units in which neighbouring rungs differ by exactly eta: 1 at the first."""
-        return self.eta ** self.rungs.index(steps)
+        return int(self.eta ** self.rungs.index(steps))
 
     def decode(self, values: Mapping[str, Any]) -> Config:
         return {name: dimension.decode(values[name]) for name, dimension in self.space.items()}
