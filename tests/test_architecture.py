@@ -279,7 +279,7 @@ def loaded_after(*names: str) -> set[str]:
 
 def test_the_command_line_and_the_controller_load_no_heavy_package() -> None:
     names = [name for name in MODULES if name in ("hpcjf.cli", "hpcjf.config") or part(name) == "controller"]
-    names.remove("hpcjf.controller.ask")  # the searcher's own short-lived process
+    names.remove("hpcjf.controller.ask")  # the searcher's own process
     assert {"hpcjf.cli", "hpcjf.config", "hpcjf.controller"} <= set(names)
     assert loaded_after(*names) == set()
 

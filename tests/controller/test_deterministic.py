@@ -35,7 +35,7 @@ def counted(farm: Farm) -> list[Observation | None]:
     return [known.in_work(1.0) for known in searched(farm)]
 
 
-@pytest.mark.parametrize("method", ["jfhpo", "random"])
+@pytest.mark.parametrize("method", ["jfhpo", "random", "sha", "bohb"])
 def test_a_study_is_the_same_in_any_order_at_any_pace_and_after_any_death(method: str, tmp_path: Path) -> None:
     """Trials with their figures, and the final runs' configurations, bit for bit."""
     first = lived(tmp_path / "0", 0, method=method)

@@ -13,6 +13,7 @@ from hpcjf.cluster.local import LocalCluster
 from hpcjf.controller.start import opened
 from hpcjf.core.lifecycle import Phase, replay
 from hpcjf.errors import StudyError
+from hpcjf.store import journal
 from hpcjf.store.frozen import freeze_study, load_frozen
 from hpcjf.store.journal import read_journal
 
@@ -43,3 +44,18 @@ def test_a_done_study_stays_done_says_so_and_remembers_who_has_its_jobs(tmp_path
     assert "the study is done" in done.stdout
     assert load_frozen(bench.layout).cluster.executor == "local"
     assert replay(read_journal(bench.layout.journal)[0]).phase is Phase.DONE
+
+
+def test_the_journal_is_read_once_and_what_it_lost_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path / "run")
+    freeze_study(bench.layout, bench.study)
+    bench.tick()
+    bench.close()
+    with bench.layout.journal.open("ab") as file:
+        file.write(b"torn")
+    scan, scans = journal._scan, []
+    monkeypatch.setattr(journal, "_scan", lambda *arguments: scans.append(arguments) or scan(*arguments))
+    with opened(bench.layout, bench.study, bench.site) as controller:
+        assert len(controller.state.trials) == 2
+        assert any("4 bytes of an unfinished last record" in text for _, text in controller.state.notes)
+    assert len(scans) == 1
