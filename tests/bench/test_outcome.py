@@ -21,7 +21,7 @@ GOOD: Config = {"learning_rate": 2e-5, "clip_range": 0.2}
 def outcome(*points: tuple[float, float, float], budget: float = 1000) -> Outcome:
     """Points as (cost, delivered, truth), after a recipe of worth 0.2 whose training costs 100; the span is 0 to 1."""
     known = tuple(Point(*each, {}) for each in [(0.0, 100.0, 0.2), *points])
-    return Outcome("p", "m", 0, budget, (0.0, 1.0), known, cost=1100, configurations=10, jobs=12, steps=90)
+    return Outcome("p", "m", 0, budget, False, 1.0, (0.0, 1.0), known, 1100, configurations=10, jobs=12, steps=90)
 
 
 def test_a_recommendation_counts_once_its_training_is_paid_for() -> None:

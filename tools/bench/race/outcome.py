@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One finished run. The first point is the recipe, which needs no search.
+    """One finished run. The first point is the recipe, which needs no search. ``size_ratio``: target over proxy.
 
     ``cost``: everything up to the end, the last recommendation's training included. ``configurations``: distinct ones
     that reached the lowest rung or were stopped by a rule. CPU seconds (of the controller, of its asks) are apart.
@@ -45,6 +45,8 @@ class Outcome:
     method: str
     seed: int
     budget: float
+    dynamics: bool
+    size_ratio: float
     span: tuple[float, float]
     points: tuple[Point, ...]
     cost: float
@@ -73,6 +75,11 @@ class Outcome:
         return (best - self.truth_at(cost)) / (best - worst)
 
     @property
+    def full(self) -> float:
+        """Seconds of one full training of the target with the recipe."""
+        return self.points[0].delivered
+
+    @property
     def regret(self) -> float:
         """At the whole budget."""
         return self.regret_at(self.budget)
@@ -85,11 +92,10 @@ class Outcome:
     @property
     def regret_area(self) -> float:
         """Mean regret over log cost, from one full training of the recipe to the budget."""
-        first = self.points[0].delivered
-        inner = sorted(p.delivered for p in self.points if first < p.delivered < self.budget)
-        edges = [first, *inner, self.budget]
+        inner = sorted(p.delivered for p in self.points if self.full < p.delivered < self.budget)
+        edges = [self.full, *inner, self.budget]
         parts = (self.regret_at(a) * np.log(b / a) for a, b in pairwise(edges))
-        return float(sum(parts) / np.log(self.budget / first))
+        return float(sum(parts) / np.log(self.budget / self.full))
 
     @property
     def time_per_trial(self) -> float:
@@ -122,6 +128,8 @@ class Recorder:
             method=method,
             seed=pool.seed,
             budget=budget,
+            dynamics=problem.dynamics,
+            size_ratio=problem.models[-1].parameters / problem.models[0].parameters,
             span=problem.span,
             points=tuple(self.points),
             cost=pool.cost + self._training(),
@@ -140,8 +148,7 @@ class Recorder:
         return -np.inf if score is None else score
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A mean and its bootstrap interval."""
 
     mean: float

@@ -148,7 +148,7 @@ class _Race:
     def _report(self, task: _Task) -> None:
         step = task.job.step(self._pool.now)
         if step in task.job.looks and step > max(task.reported, task.job.start_step):
-            task.reported, score = step, task.job.curve.score_at(step)
+            task.reported, score = step, task.job.score(step)
             if score is not None and self._process.request("report", job=task.key, steps=step, score=score)["stop"]:
                 task.job.stop(self._pool.now, Cause.CANCELLED)
 
@@ -160,7 +160,7 @@ class _Race:
             return
         self._tasks.remove(task)
         step = job.step(job.end)
-        score = job.curve.score_at(step) if job.cause is not Cause.DIVERGED else None
+        score = job.score(step) if job.cause is not Cause.DIVERGED else None
         self._process.request("tell", job=task.key, steps=step, score=score, cost=task.spent)
         if score is not None:
             seen = (step, score, task.config)

@@ -66,6 +66,17 @@ class Job:
         """The step reached by ``now``."""
         return self.start_step + int(np.searchsorted(self.ends, min(now, self.end), side="right"))
 
+    def score(self, step: int) -> float | None:
+        """What an evaluation shows there: between those of the curve where it has none. None without any.
+
+        Where training broke, nothing is evaluated: the newest score from before is all that there is.
+        """
+        curve = self.curve
+        if step == curve.broken:
+            return curve.score_at(step - 1)
+        known = np.flatnonzero(np.isfinite(curve.score[: (curve.broken or len(curve.score) + 1) - 1]))
+        return float(np.interp(step - 1, known, curve.score[known])) if len(known) else None
+
     def start(self, now: float, step: int) -> None:
         self.started, self.start_step = now, step
         last = self.goal if self.curve.broken is None else min(self.goal, self.curve.broken)

@@ -1,4 +1,4 @@
-"""A study of 1,000 trials in 8 dimensions: what its controller and its search cost, and how fast it is taken up again."""
+"""A study of 1,000 trials in 8 dimensions: what its controller and its search cost, and what taking it up again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from hpcjf.study import Categorical, Dimension, IntegerRange, RealRange
 from hpcjf.types import Config
 from race.ours import METHODS, Asks, controlled, run_directory, study_of
 from race.pool import Pool, Site
-from race.problem import Curve
+from race.problem import Array, Curve
 from race.simulation import live
 
 _LAST = 10
@@ -43,16 +44,16 @@ with opened(layout, study, SimpleNamespace(name="simulated", slots=None)) as con
 
 
 class Bowl:
-    """A quadratic in the 8 dimensions, mirrored by the proxy with a shift; curves approach it exponentially."""
+    """A bump in the 8 dimensions, which the proxy has elsewhere; curves approach it exponentially."""
 
     name = "bowl"
-    models = (ModelFidelity("proxy", 100), ModelFidelity("target", 1000))
-    rungs = (10, 30, 90)
     dynamics = True
     span = (0.0, 1.0)
 
     def __init__(self) -> None:
-        self.space: dict[str, Dimension] = {
+        self.models: tuple[ModelFidelity, ...] = (ModelFidelity("proxy", 100), ModelFidelity("target", 1000))
+        self.rungs: tuple[int, ...] = (10, 30, 90)
+        self.space: Mapping[str, Dimension] = {
             "learning_rate": RealRange(low=1e-7, high=1e-4, log=True),
             "kl_coef": RealRange(low=1e-4, high=1e-1, log=True),
             "clip_range": RealRange(low=0.05, high=0.4),
@@ -69,12 +70,12 @@ class Bowl:
         self._space = Space(self.space)
 
     def curve(self, config: Config, model: str, seed: int) -> Curve:
-        steps = np.arange(1, 91)
+        steps: Array = np.arange(1, 91, dtype=np.float64)
         height = self._height(config, 0.05 * (model == "proxy"))
-        reward = height * (1 - np.exp(-steps / 25))
-        seconds = np.cumsum(np.full(90, 2.0 if model == "proxy" else 12.0))
-        score = np.where(steps % 10 == 0, reward, np.nan)
-        return Curve(seconds, score, 1e-4 * steps, reward, np.full(90, 0.2))
+        reward: Array = height * (1 - np.exp(-steps / 25))
+        seconds: Array = np.cumsum(np.full(90, 2.0 if model == "proxy" else 12.0))
+        kl: Array = 1e-4 * steps
+        return Curve(seconds, np.where(steps % 10 == 0, reward, np.nan), kl, reward, np.full(90, 0.2))
 
     def truth(self, config: Config) -> float:
         return self._height(config, 0.0)
@@ -88,7 +89,7 @@ class Bowl:
 
 
 def scale(trials: int = 1000) -> dict[str, float]:
-    """CPU seconds of the controller and of its asks, peak memory in MB, and CPU seconds of taking the study up again."""
+    """CPU seconds of the controller, of its asks and of taking the study up again; peak memory in MB."""
     problem, site = Bowl(), Site(workers=4, latency=10.0, failures=0.02)
     pool = Pool(problem, 0, site)
     study = study_of(problem, METHODS["jfhpo"], 0, math.inf, site, search={"max_trials": trials, "max_job_hours": None})

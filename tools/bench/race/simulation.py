@@ -117,7 +117,7 @@ class SimulatedCluster:
             cause=job.cause,
             step=step,
             start_step=job.start_step,
-            score=_measured(job, step),
+            score=job.score(step),
             seconds=seconds,
             startup_seconds=job.end - job.started - seconds,
             cpu_seconds=seconds,
@@ -160,6 +160,7 @@ def rows_of(curve: Curve, steps: int, start: int = 0) -> NDArray[np.void]:
     rows["seq"], rows["step"] = np.arange(len(rows)), np.arange(start, last) + 1
     for name, values in _columns(curve).items():
         rows[name] = values[start:last]
+    rows["skipped"] = np.isnan(rows["kl"])  # a step without an update has no KL
     if curve.broken == last > start:
         rows[-1:]["kl"] = rows[-1:]["reward_mean"] = rows[-1:]["eval_score"] = np.nan
     return rows
@@ -185,14 +186,3 @@ def _write_rows(path: Path, job: Job, step: int) -> None:
     rows["crc"] = [zlib.crc32(data[at : at + size - 4]) for at in range(0, len(data), size)]
     with h5py.File(path, "w", libver=("v110", "v110"), locking=False) as file:
         file.create_dataset("trace", data=rows, maxshape=(None,), chunks=(256,))
-
-
-def _measured(job: Job, step: int) -> float | None:
-    """The score that the job leaves. A job that is stopped is evaluated there: between the evaluations of the curve."""
-    curve = job.curve
-    if job.cause is Cause.COMPLETED:
-        return curve.score_at(step)
-    if job.cause is Cause.DIVERGED:
-        return curve.score_at(step - 1)
-    known = np.flatnonzero(np.isfinite(curve.score[: (curve.broken or len(curve.score) + 1) - 1]))
-    return float(np.interp(step - 1, known, curve.score[known])) if len(known) else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import astuple, dataclass
+from typing import Literal, NamedTuple
 
 from scipy.stats import beta
 
@@ -19,6 +19,9 @@ from race.outcome import LEVEL
 from race.problem import Curve
 from race.simulation import rows_of
 
+SETTLED_ON = "arithmetic"
+"""The task on whose curves the defaults of ``robust`` were set; the other tasks are there to measure them."""
+RULES: tuple[Literal["paper", "robust"], ...] = ("paper", "robust")
 MOST_FALSE_STOPS = 0.02
 """Share of the good trials that a rule may stop, by which thresholds are chosen."""
 _CHOICES: Mapping[str, Sequence[float]] = {
@@ -38,7 +41,7 @@ class Recorded(NamedTuple):
     curve: Curve
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rates:
     """``stopped`` of ``good`` trials were stopped, and ``saved`` of ``steps`` steps of the others were not run."""
 
@@ -64,6 +67,15 @@ class Rates:
         return low, high
 
 
+class Measured(NamedTuple):
+    """A rule on the curves of a task; ``thresholds`` says which, where they are not the defaults."""
+
+    rule: str
+    task: str
+    thresholds: str
+    rates: Rates
+
+
 def rates(recorded: Iterable[Recorded], settings: StoppingSection) -> Rates:
     """What a rule does on curves that nobody had stopped."""
     good = stopped = steps = saved = 0
@@ -79,6 +91,35 @@ def rates(recorded: Iterable[Recorded], settings: StoppingSection) -> Rates:
                 steps += whole
                 saved += whole - reached
     return Rates(good, stopped, steps, saved)
+
+
+def measure(recorded: Sequence[Recorded], chosen: bool = True) -> list[Measured]:
+    """The rules as they are, on every task; with ``chosen`` also ``robust`` with thresholds from each other task."""
+    by_task: dict[str, list[Recorded]] = {}
+    for task, model, curve in recorded:
+        by_task.setdefault(task, []).append(Recorded(task, model, curve))
+    found = [
+        Measured(rule, task, "", rates(curves, StoppingSection(rule=rule)))
+        for rule in RULES
+        for task, curves in by_task.items()
+    ]
+    for one, other in itertools.permutations(by_task, 2) if chosen else ():
+        settings = choose(by_task[one])
+        values = ", ".join(f"{name} {getattr(settings, name):g}" for name in _CHOICES)
+        found.append(Measured("robust", other, f"from {one}: {values}", rates(by_task[other], settings)))
+    return found
+
+
+def figures(measured: Iterable[Measured]) -> dict[str, float]:
+    """The rules as they are, over all tasks but the one on which the defaults were set."""
+    found: dict[str, float] = {}
+    apart = [each for each in measured if not each.thresholds and each.task != SETTLED_ON]
+    for rule in RULES:
+        parts = [astuple(each.rates) for each in apart if each.rule == rule]
+        if parts:
+            whole, end = Rates(*map(sum, zip(*parts, strict=True))), "" if rule == "robust" else f"_{rule}"
+            found |= {f"false_stop_rate{end}": whole.false_stop_rate, f"steps_saved{end}": whole.steps_saved}
+    return found
 
 
 def choose(recorded: Sequence[Recorded]) -> StoppingSection:
