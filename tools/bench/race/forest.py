@@ -23,17 +23,17 @@ class Forest:
         fitted = ExtraTreesRegressor(100, min_samples_leaf=leaf, max_features=1.0, random_state=0).fit(inputs, targets)
         parts: list[Any] = [estimator.tree_ for estimator in fitted.estimators_]
         counts = np.array([part.node_count for part in parts])
-        starts = np.cumsum(counts) - counts
+        starts: NDArray[np.int64] = np.cumsum(counts) - counts
         self._roots = starts.astype(np.int32)
         self._depth = max(int(part.max_depth) for part in parts)
         offset = np.repeat(starts, counts)
-        leaf = np.concatenate([part.children_left < 0 for part in parts])
-        here = np.arange(len(leaf))
+        ends = np.concatenate([part.children_left < 0 for part in parts])
+        here = np.arange(len(ends))
         left = np.concatenate([part.children_left for part in parts]) + offset
         right = np.concatenate([part.children_right for part in parts]) + offset
         # a leaf leads to itself, so that all rows take the same number of steps
-        self._children = np.stack([np.where(leaf, here, left), np.where(leaf, here, right)], axis=1).astype(np.int32)
-        self._feature = np.where(leaf, 0, np.concatenate([part.feature for part in parts])).astype(np.int16)
+        self._children = np.stack([np.where(ends, here, left), np.where(ends, here, right)], axis=1).astype(np.int32)
+        self._feature = np.where(ends, 0, np.concatenate([part.feature for part in parts])).astype(np.int16)
         self._threshold = np.concatenate([part.threshold for part in parts])
         self._value: NDArray[np.float32] = np.concatenate([part.value[:, :, 0] for part in parts]).astype(np.float32)
 

@@ -59,8 +59,8 @@ class LCBench(Known):
 
 def table(task: str, folder: Path | None = None) -> tuple[Array, Array, Array]:
     """Points of the unit cube ``[1000, 7]``; log cross-entropy and log seconds since the start, ``[1000, 52]``."""
-    folder = folder or Path(os.environ.get("HPCJF_TEST_DATA", "../shared/data")) / "lcbench"
-    path = folder / f"task_{task}.npz"
+    folder = folder or Path(os.environ.get("HPCJF_TEST_DATA", "../shared/data"))
+    path = folder / "lcbench" / f"task_{task}.npz"
     if not path.exists():
         raise UserError("no such table", where=str(path), fix="name the folder above lcbench in HPCJF_TEST_DATA")
     with np.load(path) as data:

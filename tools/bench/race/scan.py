@@ -141,7 +141,7 @@ class Scan(Known):
         score[RUNGS[0] - 1 :] = -np.exp(self._loss.predict(self._inputs(point, model, _PROGRESS))[:, 0])
         full = self._suite.sizes[model].flops * self._suite.amount / FLOPS_PER_SECOND
         broken = self._ends.step(self._inputs(point, model, np.ones(1))) if self._ends else None
-        return unwatched(full / STEPS * np.arange(1, STEPS + 1), score, broken)
+        return unwatched(np.arange(1.0, STEPS + 1) * (full / STEPS), score, broken)
 
     def _finals(self, points: Array) -> Array:
         inputs = self._inputs(points, self.models[-1].name, np.ones(len(points)))
