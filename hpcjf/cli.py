@@ -102,6 +102,20 @@ def check(
 
 
 @app.command()
+def plan(
+    study: Annotated[Path, typer.Argument(help="Study file, or its folder.", metavar="STUDY", readable=False)],
+    seconds_per_step: Annotated[
+        list[str] | None, typer.Option(help="Seconds of a global step; once a model.", metavar="MODEL=SECONDS")
+    ] = None,
+    timed: Annotated[Path | None, typer.Option("--from", help="A run that timed these models.", metavar="RUN")] = None,
+) -> None:
+    """Say what a study would run and cost, and which dimensions are dead. Submits, downloads and changes nothing."""
+    from hpcjf.planned import show_plan
+
+    show_plan(_study_file(study), seconds_per_step or [], timed and _run_root(timed))
+
+
+@app.command()
 def run(
     path: Annotated[
         Path,

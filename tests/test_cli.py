@@ -747,7 +747,7 @@ class TestShell:
         monkeypatch.setenv("COLUMNS", "120")
         result = hpcjf("--help")
         assert result.code == 0
-        for command in ("init", "check", "run", "status", "stop", "report", "best", "sbatch"):
+        for command in ("init", "check", "plan", "run", "status", "stop", "report", "best", "sbatch"):
             assert re.search(rf"\b{command} +[A-Z]", result.out), command
             told = hpcjf(command, "--help")
             assert told.code == 0
@@ -783,6 +783,24 @@ class TestShell:
             f"ready; next: hpcjf run {study}",
         ]
         assert tree(study.parent) == before
+
+    def test_check_warns_of_dead_dimensions(self, hpcjf: Hpcjf, study: Path) -> None:
+        text = STUDY.replace("prompts_per_step: 4", "prompts_per_step: 4\n  minibatches: 1")
+        study.write_text(text.replace("space:", "space:\n  clip_range: {type: real, low: 0.1, high: 0.4}"))
+        result = hpcjf("check", study)
+        assert result.code == 0
+        [line] = [line for line in result.out.splitlines() if line.startswith("warning")]
+        assert line.startswith("warning: space.clip_range is dead: algorithm.minibatches is 1")
+
+    def test_plan_spends_nothing(self, hpcjf: Hpcjf, study: Path, begun: Path) -> None:
+        before = tree(study.parent)
+        result = hpcjf("plan", study, "--seconds-per-step", "small=1", "--seconds-per-step", "large=3")
+        assert (result.code, result.err) == (0, "")
+        assert "small 1 (given), large 3 (given)" in result.out
+        assert tree(study.parent) == before
+        assert_refused(hpcjf("plan", study, "--from", begun), str(begun), "no job there trained", "name a run with")
+        none = study.parent / "models"
+        assert_refused(hpcjf("plan", study, "--from", none), str(none), "not a run directory", "hpcjf run STUDY")
 
     def test_best_prints_the_incumbent_as_yaml(self, hpcjf: Hpcjf, study: Path, begun: Path) -> None:
         given, lines = read_study(study)
