@@ -146,6 +146,23 @@ def test_what_did_not_get_there_is_the_worst_of_its_rung(cause: Cause, synthetic
     assert [p.config for p in promoted] == [race.asked[number].config for number in (3, 5, 7)]
 
 
+def test_a_promotion_that_somebody_cancelled_is_not_asked_again(synthetic: Any) -> None:
+    race = Race(synthetic)
+    race.run(NINE)
+    race.ask()
+    race.end(9, None, Cause.CANCELLED_BY_OTHER, steps=15)
+    assert [p.config for p in race.run([0.2, 0.2])] == [race.asked[number].config for number in (5, 7)]
+
+
+def test_of_equal_scores_the_earlier_goes_on_whichever_ended_first(synthetic: Any) -> None:
+    race = Race(synthetic)
+    for _ in range(9):
+        race.ask()
+    for number in reversed(range(9)):
+        race.end(number, 0.3)
+    assert [race.ask().config for _ in range(3)] == [race.asked[number].config for number in range(3)]
+
+
 def test_a_rung_of_failures_promotes_what_is_left(synthetic: Any) -> None:
     race = Race(synthetic)
     for number in range(9):

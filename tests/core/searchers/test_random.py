@@ -61,9 +61,10 @@ def test_draws_depend_on_seed_and_number_alone(synthetic: Any) -> None:
     assert len({drawn(1, 3), drawn(1, 4), drawn(2, 3)}) == 3
 
 
-def test_a_space_of_few_points_is_searched_to_its_end(synthetic: Any) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_a_space_of_few_points_is_searched_to_its_end(seed: int, synthetic: Any) -> None:
     few = Space({"lr_scheduler": Categorical(type="categorical", choices=("constant", "cosine", "linear"))})
-    of = synthetic.problem(space=few, recipe={"lr_scheduler": "constant"}, max_trials=None)
+    of = synthetic.problem(space=few, recipe={"lr_scheduler": "constant"}, max_trials=None, seed=seed)
     searcher, pending = make_searcher("random", of), []
     while (proposal := searcher.ask(len(pending), pending)) is not None:
         pending.append(synthetic.pend(proposal))
