@@ -18,6 +18,8 @@ _REASONS = {
     "acquisition": "It promised the largest gain for its cost.",
     "promotion": "Its configuration did well enough at a smaller budget to get a larger one.",
     "target probe": "It tries on the target what a smaller model knows, to learn how far that one is to be trusted.",
+    "full run": "Full runs of the target have a share of the cost of their own, and it was the turn of one.",
+    "larger model": "A smaller model ranks configurations unlike the target and has had its share: a larger one was due.",
     "the recipe to beat": "It is a run of the recipe for the final comparison.",
     "the search's winner": "It is a run of the winner for the final comparison.",
 }
@@ -36,9 +38,10 @@ _FIGURES = {
     "model_budget": "The model was fitted to scores at {model_budget} steps.",
     "good bad": "The model told {good} good configurations from {bad} others.",
     "transfer_spearman transfer_count": (
-        "Proxy and target agreed by then with a Spearman correlation of {transfer_spearman} over {transfer_count} "
-        "configurations."
+        "A smaller model and the target agreed by a Spearman correlation of {transfer_spearman} over {transfer_count} "
+        "configurations, at worst."
     ),
+    "transfer_spearman": "A smaller model and the target agreed by a Spearman correlation of {transfer_spearman}, at worst.",
     "told": "It was chosen knowing the {told} trials before number {told}, and no other.",
 }
 
