@@ -13,13 +13,14 @@ _REASONS = {
     "given": "It is one of search.configurations.",
     "initial design": "It belongs to the design that fills the space before there is anything to learn from.",
     "random": "It was drawn at random.",
+    "exploration": "It was drawn at random from what looks promising, and runs in full: that mends a sure but wrong surrogate.",
     "grid": "It is the next point of the grid.",
     "model": "Of the samples of the method's model it is most like the good configurations and unlike the others.",
     "acquisition": "It promised the largest gain for its cost.",
     "promotion": "Its configuration did well enough at a smaller budget to get a larger one.",
     "target probe": "It tries on the target what a smaller model knows, to learn how far that one is to be trusted.",
     "full run": "Full runs of the target have a share of the cost of their own, and it was the turn of one.",
-    "larger model": "A smaller model ranks configurations unlike the target and has had its share: a larger one was due.",
+    "larger model": "A smaller model ranks unlike the target and has had its share of the cost: a larger one was due.",
     "the recipe to beat": "It is a run of the recipe for the final comparison.",
     "the search's winner": "It is a run of the winner for the final comparison.",
 }
@@ -41,7 +42,9 @@ _FIGURES = {
         "A smaller model and the target agreed by a Spearman correlation of {transfer_spearman} over {transfer_count} "
         "configurations, at worst."
     ),
-    "transfer_spearman": "A smaller model and the target agreed by a Spearman correlation of {transfer_spearman}, at worst.",
+    "transfer_spearman": (
+        "A smaller model and the target agreed by a Spearman correlation of {transfer_spearman}, at worst."
+    ),
     "told": "It was chosen knowing the {told} trials before number {told}, and no other.",
 }
 
