@@ -13,7 +13,7 @@ _REASONS = {
     "given": "It is one of search.configurations.",
     "initial design": "It belongs to the design that fills the space before there is anything to learn from.",
     "random": "It was drawn at random.",
-    "exploration": "It was drawn from what looks promising, and runs in full, to mend a surrogate that is sure and wrong.",
+    "exploration": "It is a promising one drawn at random and run in full, to mend a surrogate that is sure and wrong.",
     "grid": "It is the next point of the grid.",
     "model": "Of the samples of the method's model it is most like the good configurations and unlike the others.",
     "acquisition": "It promised the largest gain for its cost.",
