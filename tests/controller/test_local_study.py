@@ -73,6 +73,26 @@ def test_killed_controller_is_continued_without_loss_or_doubling(write_study: Ca
     assert max(ended.values()) == 1
 
 
+@pytest.mark.full
+def test_a_deterministic_study_is_the_same_after_its_controller_was_killed(write_study: Callable[..., Path]) -> None:
+    file = write_study(search={"deterministic": True, "max_trials": 6})
+    again = file.parent.with_name("again") / file.name
+    again.parent.mkdir()
+    again.write_text(file.read_text())
+    hpcjf("run", file)
+    root = again.parent / "run"
+    controller = start(again)
+    wait_until(lambda: (root / "study.yaml").exists() and len(state_of(root).over) > 1)
+    os.kill(controller.pid, signal.SIGKILL)
+    controller.wait()
+    hpcjf("run", root)
+    first, second = state_of(file.parent / "run"), state_of(root)
+    assert second.generation == 2
+    assert [t.trial for t in second.trials.values()] == [t.trial for t in first.trials.values()]
+    searched = [[known.in_work(1.0) for known in state.of(Purpose.SEARCH)] for state in (first, second)]
+    assert searched[0] == searched[1]
+
+
 def test_stop_now_saves_and_the_study_goes_on_where_it_was(write_study: Callable[..., Path]) -> None:
     """P62: a stop lets the trial save; P59, P61: the resumed study has the same trials."""
     long = {"budget": {"min": 500, "max": 500}, "algorithm": {"eval_every": 250}, "checkpoints": {"save_every": 250}}
