@@ -9,7 +9,7 @@ from scipy.special import ndtr
 Array = NDArray[np.float64]
 
 
-def lookahead_std(covariance: Array, variance: Array, noise: float) -> Array:
+def lookahead_std(covariance: Array, variance: Array, noise: Array | float) -> Array:
     """σ̃: the standard deviation of the change that observing y(φ, m, r) makes to the target's posterior mean.
 
     ``covariance`` is that of f_T(φ) at full budget and y(φ, m, r), ``variance`` y's without noise.

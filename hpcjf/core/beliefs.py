@@ -128,7 +128,8 @@ class Beliefs:
         if self._kl is None:
             return np.ones(len(rows))
         there = self._kl.look(rows)
-        return np.asarray(ndtr((np.log(ceiling) - there.mean) / np.sqrt(there.variance + self._kl.noise_variance)))
+        std = np.sqrt(there.variance + self._kl.noise_variance(rows))
+        return np.asarray(ndtr((np.log(ceiling) - there.mean) / std))
 
 
 def squashed(values: Array) -> Array:

@@ -38,8 +38,9 @@ _BOUNDS = {
     "share": (1e-3, 20.0),
     "growth": (0.01, 4.0),
     "noise": (1e-4, 0.5),
+    "early": (1e-4, 20.0),
 }
-_SPREADS = {"amplitude": 1.0, "length": 0.8, "share": 1.0, "growth": 0.8, "noise": 1.0}
+_SPREADS = {"amplitude": 1.0, "length": 0.8, "share": 1.0, "growth": 0.8, "noise": 1.0, "early": 1.5}
 """Standard deviations of the priors on the natural logarithms."""
 _JITTER = 1e-9
 
@@ -154,6 +155,19 @@ class JointKernel(Matern):  # type: ignore[misc]
         return np.asarray(shared + self.budget * left[..., 1] * right[..., 1])
 
 
+class EarlyNoise(WhiteKernel):  # type: ignore[misc]
+    """Noise that shorter runs have on top: ``noise_level`` b², so that a noisy start does not cloud full runs."""
+
+    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
+        if Y is not None:
+            return np.zeros((len(X), len(Y)))
+        gram = np.diag(self.diag(X))
+        return (gram, gram[:, :, None]) if eval_gradient else gram
+
+    def diag(self, X: Array) -> Array:
+        return np.asarray(self.noise_level * X[:, -1] ** 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Prior:
     """Medians of the hyperparameters; ``lengths`` has one entry per column of the configuration, ``[d]``."""
@@ -161,20 +175,23 @@ class Prior:
     lengths: Array
     noise: float = 0.02
     amplitude: float = 1.0
-    model: float = 0.3
-    budget: float = 0.1
-    growth: float = 1.0
+    model: float = 0.5
+    budget: float = 1.0
+    growth: float = 0.5
 
     def kernel(self) -> Any:
         """Signal plus white noise, at the medians."""
         joint = JointKernel(self.lengths, model=self.model, budget=self.budget, growth=self.growth)
         amplitude = ConstantKernel(self.amplitude, constant_value_bounds=_BOUNDS["amplitude"])
-        return amplitude * joint + WhiteKernel(self.noise, noise_level_bounds=_BOUNDS["noise"])
+        white = WhiteKernel(self.noise, noise_level_bounds=_BOUNDS["noise"])
+        return amplitude * joint + white + EarlyNoise(self.noise, noise_level_bounds=_BOUNDS["early"])
 
     def spreads(self) -> Array:
         """In the order of the kernel's theta."""
         share, lengths = _SPREADS["share"], [_SPREADS["length"]] * len(self.lengths)
-        return np.array([_SPREADS["amplitude"], share, _SPREADS["growth"], *lengths, share, _SPREADS["noise"]])
+        return np.array(
+            [_SPREADS["amplitude"], share, _SPREADS["growth"], *lengths, share, _SPREADS["noise"], _SPREADS["early"]]
+        )
 
 
 def scale_of(values: Array) -> tuple[float, float]:
@@ -202,9 +219,9 @@ class GaussianProcess:
 
     def __init__(self, kernel: Any, inputs: Array, values: Array, standard: tuple[float, float]) -> None:
         self._both, self.inputs, self.standard = kernel, inputs, standard
-        self.kernel, self.noise = kernel.k1, float(kernel.k2.noise_level)
+        self.kernel, self._noises = kernel.k1.k1, (kernel.k1.k2, kernel.k2)
         self._values = values
-        gram = np.asarray(self.kernel(inputs)) + (self.noise + _JITTER) * np.eye(len(inputs))
+        gram = np.asarray(self.kernel(inputs)) + np.diag(self._noise(inputs) + _JITTER)
         self._factor = cholesky(gram, lower=True, overwrite_a=True, check_finite=False)
         centre, scale = standard
         self._weights = cho_solve((self._factor, True), (values - centre) / scale, check_finite=False)
@@ -241,9 +258,12 @@ class GaussianProcess:
         explained = np.einsum("ij,ij->j", left.white[:, index], right.white)
         return np.asarray(self.standard[1] ** 2 * (prior - explained))
 
-    @property
-    def noise_variance(self) -> float:
-        return self.noise * self.standard[1] ** 2
+    def noise_variance(self, inputs: Array) -> Array:
+        """Of an observation at ``inputs [n, d + 2]``."""
+        return np.asarray(self.standard[1] ** 2 * self._noise(inputs))
+
+    def _noise(self, inputs: Array) -> Array:
+        return np.asarray(sum(kernel.diag(inputs) for kernel in self._noises))
 
     @property
     def trust(self) -> tuple[float, float]:
@@ -266,7 +286,7 @@ class Outlook:
 
 def _shorter(theta: Array, dimensions: int) -> Array:
     """Length scales at half, noise at a third."""
-    return np.asarray(theta - np.array([0.0, 0.0, 0.0, *[0.7] * dimensions, 0.0, 1.0]))
+    return np.asarray(theta - np.array([0.0, 0.0, 0.0, *[0.7] * dimensions, 0.0, 1.0, 1.0]))
 
 
 def _posterior_mode(

@@ -50,7 +50,7 @@ def test_a_score_at_the_target_is_believed_more_than_one_at_the_proxy(synthetic:
     there = inputs_of(synthetic).encode([known[0]] * 3, [FULL, Fidelity("m", 30), Fidelity("xs", 30)])
     target, observed = fitted.score.look(there[:1]), fitted.score.look(there)
     covariance = fitted.score.covariance(target, observed, np.zeros(3, dtype=int))
-    sigma = lookahead_std(covariance, observed.variance, fitted.score.noise_variance)
+    sigma = lookahead_std(covariance, observed.variance, fitted.score.noise_variance(there))
     assert sigma[0] > sigma[1] > 0
     assert sigma[0] > sigma[2] > 0
     assert sigma[0] <= target.variance[0] ** 0.5 + 1e-9, "no observation moves the mean by more than the doubt"

@@ -49,7 +49,7 @@ def test_repeated_points_that_disagree_are_noise() -> None:
     rows = at(np.repeat(np.array([[0.1, 0.1], [0.9, 0.9]]), 4, axis=0))
     fit = process(rows, np.array([0.0, 0.2, 0.1, 0.1, 1.0, 1.2, 1.1, 1.1]))
     assert fit.mean(rows[[0, 4]]) == pytest.approx([0.1, 1.1], abs=0.1)
-    assert fit.noise_variance > 1e-4
+    assert fit.noise_variance(rows)[0] > 1e-4
 
 
 def test_the_scale_of_the_values_is_no_matter() -> None:
@@ -61,7 +61,7 @@ def test_the_scale_of_the_values_is_no_matter() -> None:
 def test_covariance_agrees_with_the_joint_formula() -> None:
     fit, rows = fitted(8)
     left, right = np.array([[0.2, 0.3, 0, 0]]), np.array([[0.2, 0.3, -1, -0.5], [0.2, 0.3, 0, 0]])
-    gram = fit.kernel(rows) + fit.noise * np.eye(8)
+    gram = fit.kernel(rows) + np.diag(fit.noise_variance(rows)) / fit.standard[1] ** 2
     cross = fit.kernel(left, rows) @ np.linalg.solve(gram, fit.kernel(rows, right))
     expected = fit.standard[1] ** 2 * (fit.kernel(left, right) - cross)[0]
     assert fit.covariance(fit.look(left), fit.look(right), np.array([0, 0])) == pytest.approx(expected, rel=1e-5)
@@ -124,6 +124,18 @@ def test_differences_that_grow_with_the_budget_are_expected_to_grow() -> None:
     told = fit.believe(at(new, [0.0, -1.0]), np.array([0.1]))
     assert told.mean(at(new))[0] - fit.mean(at(new))[0] >= 0 or fit.mean(at(new))[0] > 0.9
     assert np.ptp(fit.mean(at(points))) > 5 * np.ptp(fit.mean(at(points, [0.0, -1.0])))
+
+
+def test_noise_of_short_runs_does_not_cloud_full_ones() -> None:
+    rng = np.random.default_rng(5)
+    points = rng.random((60, 2))
+    rows = np.vstack([at(points[:20]), at(points, [0.0, -1.0])])
+    values = np.hstack([truth(points[:20]), truth(points) + rng.standard_normal(60)])
+    fit = process(rows, values)
+    full, short = fit.noise_variance(np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, -1.0]]))
+    assert full < 0.02
+    assert 0.5 < short < 2
+    assert fit.mean(rows[:20]) == pytest.approx(truth(points[:20]), abs=0.15)
 
 
 def inputs(**sizes: int) -> Inputs:

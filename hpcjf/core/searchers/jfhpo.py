@@ -17,6 +17,7 @@ from hpcjf.core.acquisition import expected_improvement, lookahead_std
 from hpcjf.core.beliefs import Beliefs, Kernels, refits
 from hpcjf.core.fidelity import marginal_steps
 from hpcjf.core.identity import config_id
+from hpcjf.core.ranks import ENOUGH, LOW, spearman
 from hpcjf.core.searchers.base import History, Pending, SearchProblem
 from hpcjf.core.surrogate import GaussianProcess, Inputs
 from hpcjf.types import Config, Fidelity, Observation, Proposal, Scalar
@@ -27,11 +28,14 @@ _RANDOM, _TOP, _NEIGHBOURS = 300, 5, 12
 """New configurations per ask: random ones, and neighbours of the best ones."""
 _PROMOTABLE, _WEIGHED = 60, 80
 """Most known and most new configurations that are weighed at every model and budget: an ask stays small."""
-_PROBE_SHARE = 0.4
-"""Least share of the trials after the initial design that try a configuration of another model on the target."""
-
-_FULL_SHARE = 0.4
+_FIRST_PROBES, _PROBE_SHARE = 0.4, 0.1
+"""Least share of the trials after the initial design that try a configuration of another model on the target: at first,
+until both can be compared, and from then on."""
+_FULL_SHARE = 0.5
 """Least share of the cost that goes into full runs of the target: only they tell what a final run will give."""
+
+_LOW_SHARE = 0.25
+"""Most of the cost that a smaller model may take while it ranks configurations unlike the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class JfhpoSearcher:
     def ask(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
         if self.history.exhausted(pending):
             return None
-        return self._initial(number, pending) or self._acquire(number, pending)
+        initial = self._initial(number, pending)
+        return initial if initial or not self._scored else self._acquire(number, pending)
 
     @property
     def _scored(self) -> list[tuple[Observation, float]]:
@@ -103,7 +108,11 @@ class JfhpoSearcher:
         if self._scored:
             score = self._believe().score
             model, budget = score.trust
-            figures |= {"model_trust": model, "budget_trust": budget, "noise_std": float(score.noise_variance**0.5)}
+            figures |= {
+                "model_trust": model,
+                "budget_trust": budget,
+                "noise_std": float(score.noise_variance(np.zeros((1, score.inputs.shape[1])))[0] ** 0.5),
+            }
         return figures
 
     def _initial(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
@@ -119,6 +128,9 @@ class JfhpoSearcher:
     def _acquire(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
         beliefs = self._believe()
         score = beliefs.believing([p.config for p in pending], [p.fidelity for p in pending])
+        exploration = self._exploration(number, pending, beliefs, score)
+        if exploration:
+            return exploration
         candidates = self._candidates(number, pending, score)
         if not candidates.index:
             return None
@@ -131,18 +143,17 @@ class JfhpoSearcher:
             gain = there.mean + beliefs.trend(fidelities), np.sqrt(there.variance)
         else:
             covariance = score.covariance(target, there, index)
-            gain = target.mean[index], lookahead_std(covariance, there.variance, score.noise_variance)
+            gain = target.mean[index], lookahead_std(covariance, there.variance, score.noise_variance(rows))
         improvement = expected_improvement(*gain, self._incumbent(score))
         feasible = beliefs.feasible(rows)
         improvement *= feasible * self._allowed(beliefs, finals)[index]
         cost = self._cost(beliefs, candidates, rows)
-        full, probe = self._due(beliefs, candidates, pending)
-        wanted = full if full.any() else probe
+        wanted, reason, transfer = self._wanted(beliefs, score, candidates, pending)
         eligible = np.where(wanted, improvement, -1.0) if wanted.any() else improvement
         chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
         resumed, place = candidates.resumed[chosen], candidates.index[chosen]
         why: dict[str, Scalar] = {
-            "reason": "promotion" if resumed else "target probe" if probe[chosen] else "acquisition",
+            "reason": "promotion" if resumed else reason,
             "expected_improvement": float(improvement[chosen]),
             "marginal_cost_s": float(cost[chosen]),
             "target_mean": self._sign * float(target.mean[place]),
@@ -150,31 +161,94 @@ class JfhpoSearcher:
             "feasible": float(feasible[chosen]),
             "candidates": len(candidates.index),
             "resumed_from": resumed,
+            **transfer,
         }
         return Proposal(candidates.pool[place], candidates.fidelities[chosen], why)
 
-    def _due(
-        self, beliefs: Beliefs, candidates: _Candidates, pending: Sequence[Pending]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Candidates that are full runs of the target, and target probes, where such a trial is due."""
-        if self.problem.acquisition == "paper":
-            none = np.zeros(len(candidates.index), dtype=bool)
-            return none, none
-        full = np.array([fidelity == self.problem.full for fidelity in candidates.fidelities])
-        probes = candidates.probes(self.problem.full, self._untried())
-        return full & self._full_due(beliefs, pending), probes & self._probe_due(pending)
+    def _exploration(
+        self, number: int, pending: Sequence[Pending], beliefs: Beliefs, score: GaussianProcess
+    ) -> Proposal | None:
+        """Every other full run of the target: a random configuration of the better half. A surrogate that is sure of
+        something wrong learns it from nothing else.
+        """
+        full = self.problem.full
+        runs = sum(o.fidelity == full for o, _ in self.history.scored) + sum(p.fidelity == full for p in pending)
+        if (
+            self.problem.acquisition == "paper"
+            or runs % 2
+            or not self._full_due(beliefs, self._spent(beliefs, pending))
+        ):
+            return None
+        drawn = [c for c in self._new(number, []) if self.history.open(config_id(c), full, pending)]
+        rows = self._inputs.at_full(self.problem.space.encode(drawn))
+        target, likely = score.look(rows), beliefs.feasible(rows) * self._allowed(beliefs, rows) >= 0.5
+        found = np.flatnonzero(likely & (target.mean >= np.median(target.mean)))
+        if not found.size:
+            return None
+        place = int(found[0])
+        why: dict[str, Scalar] = {
+            "reason": "exploration",
+            "target_mean": self._sign * float(target.mean[place]),
+            "target_std": float(target.variance[place] ** 0.5),
+            "resumed_from": self.history.steps(config_id(drawn[place]), full.model),
+        }
+        return Proposal(drawn[place], full, why)
 
-    def _full_due(self, beliefs: Beliefs, pending: Sequence[Pending]) -> bool:
+    def _wanted(
+        self, beliefs: Beliefs, score: GaussianProcess, candidates: _Candidates, pending: Sequence[Pending]
+    ) -> tuple[NDArray[np.bool_], str, dict[str, Scalar]]:
+        """Candidates of which the trial is to be one, if there are any such; why; how well the smaller models rank."""
+        full, none = self.problem.full, np.zeros(len(candidates.index), dtype=bool)
+        if self.problem.acquisition == "paper":
+            return none, "acquisition", {}
+        spent = self._spent(beliefs, pending)
+        if self._full_due(beliefs, spent):
+            return np.array([fidelity == full for fidelity in candidates.fidelities]), "full run", {}
+        if self._probe_due(pending):
+            return candidates.probes(full, self._untried()), "target probe", {}
+        ranks = self._ranks(score)
+        total = sum(cost for _, cost in spent)
+        barred = {
+            model
+            for model, rank in ranks.items()
+            if rank < LOW and sum(cost for fidelity, cost in spent if fidelity.model == model) > _LOW_SHARE * total
+        }
+        allowed = np.array([fidelity.model not in barred for fidelity in candidates.fidelities])
+        worst: dict[str, Scalar] = {"transfer_spearman": min(ranks.values())} if ranks else {}
+        return allowed if barred else none, "larger model" if barred else "acquisition", worst
+
+    def _ranks(self, score: GaussianProcess) -> dict[str, float]:
+        """Spearman between each smaller model and the target, of what is expected of known configurations at full
+        budget; models on which too few of the target's configurations ran are left out.
+        """
+        shared: dict[str, set[str]] = {model.name: set() for model in self.problem.models}
+        for o, _ in self.history.scored:
+            shared[o.fidelity.model].add(o.config_id)
+        target = self.problem.target
+        encoded = self.problem.space.encode(self._known())
+        expected = score.mean(self._inputs.at_full(encoded))
+        ranks = {}
+        for model in shared:
+            if model != target and len(shared[model] & shared[target]) >= ENOUGH:
+                place = np.tile(self._inputs.places([Fidelity(model, self.problem.full.steps)]), (len(encoded), 1))
+                ranks[model] = spearman(score.mean(np.hstack([encoded, place])), expected)
+        return {model: rank for model, rank in ranks.items() if rank is not None}
+
+    def _spent(self, beliefs: Beliefs, pending: Sequence[Pending]) -> list[tuple[Fidelity, float]]:
+        """Seconds of every scored trial, and expected ones of those in flight."""
+        fidelities = [p.fidelity for p in pending]
+        rows = self._inputs.encode([p.config for p in pending], fidelities)
+        expected = beliefs.seconds_per_step(rows, fidelities) * [fidelity.steps for fidelity in fidelities]
+        told = [(o.fidelity, o.seconds + o.startup_seconds) for o, _ in self.history.scored]
+        return told + list(zip(fidelities, expected.tolist(), strict=True))
+
+    def _full_due(self, beliefs: Beliefs, spent: Sequence[tuple[Fidelity, float]]) -> bool:
         """Whether full runs of the target have cost less than their share, half a run short of it at most."""
-        pairs = [(p.config, p.fidelity) for p in pending]
-        rows = self._inputs.encode([c for c, _ in pairs], [f for _, f in pairs])
-        expected = beliefs.seconds_per_step(rows, [f for _, f in pairs]) * [f.steps for _, f in pairs]
-        costs = [(o.fidelity, o.seconds + o.startup_seconds) for o, _ in self.history.scored]
-        costs += [(f, c) for (_, f), c in zip(pairs, expected, strict=True)]
-        recipe = self._inputs.encode([self.problem.recipe], [self.problem.full])
-        run = float(beliefs.seconds_per_step(recipe, [self.problem.full])[0]) * self.problem.full.steps
-        spent = sum(cost for fidelity, cost in costs if fidelity == self.problem.full)
-        return spent + run / 2 < _FULL_SHARE * sum(cost for _, cost in costs)
+        full = self.problem.full
+        recipe = self._inputs.encode([self.problem.recipe], [full])
+        run = float(beliefs.seconds_per_step(recipe, [full])[0]) * full.steps
+        ours = sum(cost for fidelity, cost in spent if fidelity == full)
+        return ours + run / 2 < _FULL_SHARE * sum(cost for _, cost in spent)
 
     def _probe_due(self, pending: Sequence[Pending]) -> bool:
         """Whether too few configurations ran on the target and on another model to tell what the proxy is worth."""
@@ -182,7 +256,9 @@ class JfhpoSearcher:
         runs += [(p.config_id, p.fidelity.model) for p in pending]
         target = {identity for identity, model in runs if model == self.problem.target}
         shared = target & {identity for identity, model in runs if model != self.problem.target}
-        return len(self.problem.models) > 1 and len(shared) < _PROBE_SHARE * (len(runs) - len(self._start))
+        weighed = len(runs) - len(self._start)
+        least = min(ENOUGH, _FIRST_PROBES * weighed)
+        return len(self.problem.models) > 1 and len(shared) < max(least, _PROBE_SHARE * weighed)
 
     def _thrift(self, pending: Sequence[Pending]) -> float:
         """Exponent of the cost: 1, and fading to 0 over the last third of ``max_trials``, when trials run out first."""
