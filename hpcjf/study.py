@@ -233,7 +233,11 @@ class SearchSection(Section):
     max_trials: int | None = Field(24, ge=1, description="Search trials, the recipe's first one included.")
     max_hours: float | None = Field(None, gt=0, description="Wall time of the search, hours.")
     max_job_hours: float | None = Field(None, gt=0, description="Job time of the search summed over jobs, hours.")
-    initial: int = Field(4, ge=0, description="Space-filling trials on the proxy before the surrogate takes over.")
+    initial: int | None = Field(
+        None,
+        ge=0,
+        description="Space-filling trials on the proxy before the surrogate takes over; 4 to 12 by max_trials if null.",
+    )
     configurations: tuple[dict[str, bool | int | float | str], ...] = Field(
         (), description="Configurations to try right after the recipe; what one leaves out is the recipe's."
     )
@@ -244,6 +248,13 @@ class SearchSection(Section):
     kl_ceiling: float | None = Field(
         None, gt=0, description="Largest KL to the reference, nats per token, at which a configuration may win."
     )
+
+    @property
+    def design(self) -> int:
+        """Space-filling trials: a quarter of ``max_trials`` between 4 and 12 where ``initial`` does not say."""
+        if self.initial is not None:
+            return self.initial
+        return 12 if self.max_trials is None else min(12, max(4, self.max_trials // 4))
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:

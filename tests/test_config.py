@@ -10,6 +10,7 @@ import pytest
 
 from hpcjf.config import line_of, nearest, read_study, read_yaml
 from hpcjf.errors import StudyError
+from hpcjf.study import SearchSection
 
 MODELS = "models:\n  - {name: a, path: builtin:tiny-s}\n"
 
@@ -299,3 +300,12 @@ def test_a_good_study_is_read_with_its_types(file: Path) -> None:
     assert study.space is not None
     assert study.space["rollouts"].type == "integer"
     assert lines["space", "rollouts", "high"] == 4
+
+
+@pytest.mark.parametrize(
+    ("search", "design"),
+    [({"max_trials": 8}, 4), ({"max_trials": 24}, 6), ({"max_trials": 500}, 12), ({"max_trials": 24, "initial": 0}, 0)],
+)
+def test_the_initial_design_grows_with_the_study(search: dict[str, int], design: int) -> None:
+    assert SearchSection.model_validate(search).design == design
+    assert SearchSection(max_trials=None, max_hours=1).design == 12
