@@ -58,19 +58,23 @@ class Known(ABC):
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Of a dense random sample, whose best are improved by random steps of shrinking width."""
-        rng = np.random.default_rng(0)
-        points = self._cube.snapped(rng.random((_SAMPLE, len(self.space))))
+        """Of a dense random sample, whose extremes are pushed on by random steps of shrinking width."""
+        points = self._cube.snapped(np.random.default_rng(0).random((_SAMPLE, len(self.space))))
         values = self._finals(points)
-        best = np.argsort(-np.nan_to_num(values, nan=-np.inf))[:_CLIMBERS]
-        climbers, heights = points[best], values[best]
+        return -self._climbed(points, values, -1.0), self._climbed(points, values, 1.0)
+
+    def _climbed(self, points: Array, values: Array, sign: float) -> float:
+        """The greatest ``sign`` times final score that is found."""
+        rng = np.random.default_rng(0)
+        best = np.argsort(-np.nan_to_num(sign * values, nan=-np.inf))[:_CLIMBERS]
+        climbers, heights = points[best], sign * values[best]
         for scale in np.geomspace(0.2, 0.002, 40):
             moved = climbers + scale * rng.standard_normal(climbers.shape) * (rng.random(climbers.shape) < 0.5)
             moved = self._cube.snapped(moved.clip(0.0, 1.0))
-            reached = self._finals(moved)
+            reached = sign * self._finals(moved)
             better = reached > heights
             climbers[better], heights[better] = moved[better], reached[better]
-        return float(np.nanmin(values)), float(heights.max())
+        return float(np.nanmax(heights))
 
     @cached_property
     def _full_seconds(self) -> float:

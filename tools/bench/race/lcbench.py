@@ -2,7 +2,8 @@
 
 The tables were evaluated from the public surrogate of YAHPO Gym (Pfisterer et al. 2022) for LCBench (Zimmer et al.
 2021). Between their points stand extremely randomised trees on the leading principal components of the logarithms of
-cross-entropy and seconds. ``python -m race.lcbench`` prints their cross-validated error.
+cross-entropy and seconds. ``python -m race.lcbench`` prints their cross-validated error
+(Spearman of the final cross-entropy 0.90 to 0.95).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LCBench(Known):
         self._loss, self._seconds = CurveForest(inputs, loss), CurveForest(inputs, seconds)
 
     def _run(self, point: Array, model: str, rng: np.random.Generator) -> Curve:
-        seconds = np.maximum.accumulate(np.exp(self._seconds.predict(point[None])[0]))
+        seconds = np.exp(self._seconds.predict(point[None])[0])
         return unwatched(seconds, -np.exp(self._loss.predict(point[None])[0]))
 
     def _finals(self, points: Array) -> Array:
