@@ -20,7 +20,7 @@ from race.problem import Curve
 from race.simulation import rows_of
 
 SETTLED_ON = "arithmetic"
-"""The task on whose curves the defaults of ``robust`` were set; the other tasks are there to measure them."""
+"""The task on which thresholds may be tried; the figures that count come from the others."""
 RULES: tuple[Literal["paper", "robust"], ...] = ("paper", "robust")
 MOST_FALSE_STOPS = 0.02
 """Share of the good trials that a rule may stop, by which thresholds are chosen."""
