@@ -88,8 +88,9 @@ class Observation:
     ``fidelity.steps`` is the step reached, ``score`` the validation score there (None where none was
     measured), ``start_step`` the checkpoint it went on from, ``seconds`` the training wall time of steps
     ``start_step`` → ``fidelity.steps`` without start-up, ``startup_seconds`` the rest of the job's wall time.
-    ``kl`` is the KL to the reference at the end, nats per token, None where none was measured. ``why`` are the
-    figures of the proposal, by which a method knows its trial again.
+    ``kl`` is the KL to the reference at the end, nats per token, None where none was measured.
+    ``late_score`` is the mean of the validation scores in the last three tenths of the steps, which is less noisy than
+    ``score``. ``why`` are the figures of the proposal, by which a method knows its trial again.
     """
 
     trial: int
@@ -102,4 +103,5 @@ class Observation:
     seconds: float
     startup_seconds: float
     kl: float | None = None
+    late_score: float | None = None
     why: Mapping[str, Scalar] = field(default_factory=dict)

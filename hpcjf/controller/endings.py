@@ -26,7 +26,8 @@ _INTERRUPTIONS = frozenset({JobClass.INFRASTRUCTURE, JobClass.WALL_TIME, JobClas
 _CAPPED = frozenset({Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE})
 FREE_RETRIES = 50
 """Even causes that cost nothing end at some point: a cluster that kills a job this often is broken."""
-_KL_ROWS = 5
+_KL_ROWS, _LATE = 5, 0.7
+_LATE = 0.7
 
 
 def from_result(attempt: Attempt, result: AttemptResult, status: JobStatus | None, now: float) -> Ending:
@@ -68,13 +69,18 @@ def as_of_rule(ending: Ending, rows: Rows, stopping: StoppingSection) -> Ending:
 
 
 def measured(ending: Ending, rows: Rows) -> Ending:
-    """With the mean of the last five finite KL values and of the tokens of a step, of the training up to the ending."""
+    """With means over the training up to the ending: of the last five finite KL values, of the tokens of a step, and of
+    the validation scores in the last three tenths.
+    """
     rows = rows[rows["step"] <= ending.step]
     kl = rows["kl"][np.isfinite(rows["kl"])][-_KL_ROWS:]
+    late = rows["eval_score"][rows["step"] > _LATE * ending.step]
+    late = late[np.isfinite(late)]
     return replace(
         ending,
         kl=float(kl.mean()) if len(kl) else None,
         tokens=float(rows["tokens"].mean()) if len(rows) else None,
+        late_score=float(late.mean()) if len(late) else None,
     )
 
 

@@ -163,6 +163,7 @@ class Controller:
             detail=ending.detail,
             kl=ending.kl,
             tokens=ending.tokens,
+            late_score=ending.late_score,
             retry=again,
         )
         self.watch.forget(attempt)

@@ -29,7 +29,8 @@ class Phase(StrEnum):
 class Ending:
     """How an attempt ended: step reached, validation score there, wall seconds of training and of the rest.
 
-    ``kl`` and ``tokens`` are of the trace: KL at the end, nats per token, and mean completion tokens of a step.
+    ``kl``, ``tokens`` and ``late_score`` are of the trace: KL at the end, nats per token, mean completion tokens of a
+    step, and the mean validation score of the last part.
     """
 
     cause: Cause
@@ -42,6 +43,7 @@ class Ending:
     detail: str = ""
     kl: float | None = None
     tokens: float | None = None
+    late_score: float | None = None
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class TrialState:
             seconds=sum(ending.seconds for ending in endings),
             startup_seconds=sum(ending.startup_seconds for ending in endings),
             kl=endings[-1].kl,
+            late_score=endings[-1].late_score,
             why=self.trial.why,
         )
 
@@ -253,6 +256,7 @@ def _ended(state: StudyState, event: Event) -> None:
         startup_seconds=event["startup_seconds"],
         detail=event["detail"],
         kl=event.get("kl"),
+        late_score=event.get("late_score"),
         tokens=event.get("tokens"),
     )
     if not event["retry"]:

@@ -171,6 +171,18 @@ class TestWhatTheTraceSays:
         assert as_of_rule(self.ending(Cause.COMPLETED, 12), rows, rule) == self.ending(Cause.COMPLETED, 12)
         assert as_of_rule(self.ending(Cause.OUT_OF_MEMORY, 12), rows, rule).score == 0.08
 
+    def test_the_late_score_is_the_mean_of_the_evaluations_in_the_last_three_tenths(self, whole: Rows) -> None:
+        assert measured(self.ending(Cause.COMPLETED, 20), whole).late_score == pytest.approx(0.16)
+        assert measured(self.ending(Cause.COMPLETED, 10), whole).late_score == pytest.approx(0.08)
+        assert measured(self.ending(Cause.COMPLETED, 14), whole).late_score is None
+
+    def test_late_scores_are_averaged(self, tmp_path: Path) -> None:
+        with TraceWriter(tmp_path / "late.h5") as trace:
+            for step in range(1, 11):
+                trace.append(step=step, reward_mean=0.5, kl=0.1, eval_score=0.1 * step, tokens=1)
+        late = measured(self.ending(Cause.COMPLETED, 10), read_trace(tmp_path / "late.h5")).late_score
+        assert late == pytest.approx((0.8 + 0.9 + 1.0) / 3)
+
     def test_kl_is_the_mean_of_the_last_five_that_are_finite(self, whole: Rows) -> None:
         whole["kl"] = [float("nan") if step == 14 else step for step in range(1, 21)]
         assert measured(self.ending(Cause.COMPLETED, 15), whole).kl == (15 + 13 + 12 + 11 + 10) / 5

@@ -91,7 +91,9 @@ class JfhpoSearcher:
 
     @property
     def _scored(self) -> list[tuple[Observation, float]]:
-        return [*self._earlier.scored, *self.history.scored]
+        """With the mean of late scores as their value, where there is one."""
+        told = [*self._earlier.scored, *self.history.scored]
+        return [(o, value if o.late_score is None else self._sign * o.late_score) for o, value in told]
 
     def best(self) -> Config:
         """Largest posterior mean of the target at full budget among configurations that may be trained on it."""

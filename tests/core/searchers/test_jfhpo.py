@@ -321,3 +321,11 @@ def test_a_winner_stays_below_the_ceiling_of_the_kl(synthetic: Any) -> None:
     rates = sorted(float(p.config["learning_rate"]) for p in asked)
     assert free.best()["learning_rate"] == rates[-1]
     assert bound.best()["learning_rate"] <= 2e-5 < rates[-1]
+
+
+def test_the_mean_of_late_scores_counts_where_it_is_known(synthetic: Any) -> None:
+    searcher, asked = begin(synthetic, synthetic.problem())
+    for number, p in enumerate(asked[:2], 5):
+        seen = synthetic.observe(number, Proposal(p.config, FULL), 0.3)
+        searcher.tell(replace(seen, late_score=0.6 if number == 5 else 0.2, score=0.1 if number == 5 else 0.5))
+    assert searcher.best() == asked[0].config
