@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcjf.errors import UserError
 from race.cases import PROBLEMS
 from race.ours import METHODS
 from race.runs import Race, Results, peers, run, run_all, ways
@@ -49,6 +50,21 @@ def test_a_line_that_was_cut_off_is_left_out(kept: Path, tmp_path: Path) -> None
     torn.write_text(kept.read_text()[:-10])
     assert list(Results(torn).outcomes) == list(Results(kept).outcomes)
     assert Results(torn).scale == {}
+
+
+def test_a_fault_ends_the_run_and_keeps_what_was_finished(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    with pytest.raises(UserError, match="no problem nonsense"):
+        run_all([RACES[0], Race("nonsense", "random", 0), *RACES[1:] * 20], results, jobs=1)
+    assert RACES[0] in Results(tmp_path / "results.jsonl").outcomes
+
+
+def test_an_unknown_name_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--methods", "jfhpo,bob"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "no bob; known: jfhpo," in done.stderr
 
 
 def test_where_a_method_is_raced() -> None:

@@ -123,7 +123,8 @@ def run_all(races: Sequence[Race], results: Results, jobs: int) -> list[str]:
     """Run those that ``results`` lacks in ``jobs`` processes. Returns what went wrong with peers, a line each."""
     left = [race for race in races if race not in results.outcomes]
     wrong, start = [], time.monotonic()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as executor:
+    executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
         futures = {executor.submit(run, race): race for race in left}
         for number, future in enumerate(as_completed(futures), start=1):
             race = futures[future]
@@ -133,6 +134,8 @@ def run_all(races: Sequence[Race], results: Results, jobs: int) -> list[str]:
                 wrong.append(f"{race.problem}, {race.method}, seed {race.seed}: {error}")
             seconds = time.monotonic() - start
             print(f"[{seconds:6.0f} s] {number} of {len(left)}: {race.problem}, {race.method}", file=sys.stderr)
+    finally:
+        executor.shutdown(cancel_futures=True)
     return wrong
 
 
