@@ -322,4 +322,6 @@ class Study(Section):
             raise ValueError(f"model names must differ: {', '.join(names)}")
         if set(self.task.names) - set(get_args(ArithmeticTask)) and self.task.path is None:
             raise ValueError(f"task {', '.join(self.task.names)} needs task.path")
+        if self.search.deterministic and self.checkpoints.max_gb is not None:
+            raise ValueError("checkpoints.max_gb excludes search.deterministic: what it removes depends on timing")
         return self

@@ -309,3 +309,9 @@ def test_a_good_study_is_read_with_its_types(file: Path) -> None:
 def test_the_initial_design_grows_with_the_study(search: dict[str, int], design: int) -> None:
     assert SearchSection.model_validate(search).design == design
     assert SearchSection(max_trials=None, max_hours=1).design == 12
+
+
+def test_a_deterministic_study_has_nothing_that_depends_on_timing(file: Path) -> None:
+    deterministic = MODELS + "search: {deterministic: true, max_trials: 9"
+    assert "deterministic needs max_trials as the only limit" in fault(file, deterministic + ", max_hours: 2}\n")
+    assert "what it removes depends on timing" in fault(file, deterministic + "}\ncheckpoints: {max_gb: 1}\n")
