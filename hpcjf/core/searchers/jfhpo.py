@@ -33,7 +33,6 @@ _FIRST_PROBES, _PROBE_SHARE = 0.4, 0.1
 until both can be compared, and from then on."""
 _FULL_SHARE = 0.5
 """Least share of the cost that goes into full runs of the target: only they tell what a final run will give."""
-
 _LOW_SHARE = 0.25
 """Most of the cost that a smaller model may take while it ranks configurations unlike the target."""
 
@@ -177,7 +176,7 @@ class JfhpoSearcher:
         runs = sum(o.fidelity == full for o, _ in self.history.scored) + sum(p.fidelity == full for p in pending)
         if (
             self.problem.acquisition == "paper"
-            or runs % 2
+            or runs % 2 == 0
             or not self._full_due(beliefs, self._spent(beliefs, pending))
         ):
             return None
@@ -248,7 +247,7 @@ class JfhpoSearcher:
         """Whether full runs of the target have cost less than their share, half a run short of it at most."""
         full = self.problem.full
         recipe = self._inputs.encode([self.problem.recipe], [full])
-        run = float(beliefs.seconds_per_step(recipe, [full])[0]) * full.steps
+        run = beliefs.startup_seconds(full.model) + float(beliefs.seconds_per_step(recipe, [full])[0]) * full.steps
         ours = sum(cost for fidelity, cost in spent if fidelity == full)
         return ours + run / 2 < _FULL_SHARE * sum(cost for _, cost in spent)
 

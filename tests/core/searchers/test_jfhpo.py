@@ -286,6 +286,9 @@ def test_full_runs_of_the_target_get_their_share_of_the_cost(synthetic: Any) -> 
     for o in study.observations:
         cost[o.fidelity == FULL] += o.seconds + o.startup_seconds
     assert 0.25 < cost[True] / sum(cost.values()) < 0.75
+    reasons = [p.why["reason"] for p in study.proposals if p.fidelity == FULL]
+    assert reasons[0] != "exploration", "first what the surrogate holds for best"
+    assert reasons.count("exploration") >= 2
 
 
 def test_a_proxy_that_ranks_unlike_the_target_loses_its_share_and_the_figure_is_told(synthetic: Any) -> None:
