@@ -69,7 +69,7 @@ def problem(**changes: object) -> SearchProblem:
 
 
 def pend(proposal: Proposal) -> Pending:
-    return Pending(config_id(proposal.config), proposal.config, proposal.fidelity, proposal.why)
+    return Pending.of(proposal)
 
 
 def observe(trial: int, proposal: Proposal, score: float | None = 0.3, cause: Cause = Cause.COMPLETED) -> Observation:

@@ -101,7 +101,7 @@ class _Clock:
                 return f"max_trials, {number}"
             if number == MOST:
                 return f"this forecast, which ends at {MOST} trials"
-            proposal = self.searcher.ask(number, [_pending(started) for _, _, started, _ in self.running])
+            proposal = self.searcher.ask(number, [Pending.of(started) for _, _, started, _ in self.running])
             if proposal is None:
                 return "" if self.running else "the method itself, which has nothing more to ask"
             self._start(number, proposal)
@@ -141,7 +141,3 @@ class _Clock:
         away = float(np.mean((self.problem.space.encode([config]) - 0.5) ** 2))
         value = (1 - 2 * away) * (1 - math.exp(-3 * at.steps / self.problem.rungs[-1]))
         return value if self.problem.direction == "maximize" else -value
-
-
-def _pending(proposal: Proposal) -> Pending:
-    return Pending(config_id(proposal.config), proposal.config, proposal.fidelity, proposal.why)

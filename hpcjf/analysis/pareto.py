@@ -7,16 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-import numpy as np
 import plotly.graph_objects as go
 
 from hpcjf.analysis.load import RunData
 from hpcjf.analysis.plotting import COLOURS, SYMBOLS, buttons, figure, hover_text, outcome
 from hpcjf.core.lifecycle import TrialState
+from hpcjf.store.traces import final_kl
 from hpcjf.types import Observation, Purpose, Trial
-
-LAST = 5
-"""Newest finite KL values of a trace whose mean stands for the trial's, where the journal holds none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,7 @@ def _measured(run: RunData, model: str) -> Iterator[tuple[Trial, Observation, fl
 
 def _traced(run: RunData, state: TrialState) -> float | None:
     rows = run.traces.get((state.trial.number, state.attempts[-1].number))
-    known = [] if rows is None else rows["kl"][np.isfinite(rows["kl"])][-LAST:]
-    return float(np.mean(known)) if len(known) else None
+    return None if rows is None else final_kl(rows)
 
 
 def trade_off(run: RunData) -> go.Figure | None:

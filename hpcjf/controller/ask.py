@@ -18,7 +18,6 @@ from typing import Any
 from hpcjf.controller.answer import Answer, encode
 from hpcjf.controller.earlier import Earlier, load_earlier
 from hpcjf.core.fidelity import rungs
-from hpcjf.core.identity import config_id
 from hpcjf.core.lifecycle import StudyState, TrialState
 from hpcjf.core.searchers import make_searcher
 from hpcjf.core.searchers.base import ModelFidelity, Pending, SearchProblem
@@ -27,7 +26,7 @@ from hpcjf.store.frozen import load_frozen
 from hpcjf.store.journal import JournalReader
 from hpcjf.store.layout import RunLayout
 from hpcjf.study import Study
-from hpcjf.types import Observation, Proposal, Purpose, Trial
+from hpcjf.types import Observation, Proposal, Purpose
 
 IDLE_SECONDS = 120.0
 """A login node's memory is not ours: so long without a question, and the process leaves."""
@@ -78,17 +77,17 @@ class Asker:
     def _now(self, state: StudyState, numbers: range) -> Iterator[Proposal]:
         self._tell(state.trials[number] for number in state.over[self._heard :])
         self._heard = len(state.over)
-        pending = [_pending(known.trial) for known in state.of(Purpose.SEARCH) if known.cause is None]
+        pending = [Pending.of(known.trial) for known in state.of(Purpose.SEARCH) if known.cause is None]
         for number in numbers:
             proposal = self._searcher.ask(number, pending)
             if proposal is None:
                 return
             yield proposal
-            pending.append(_pending(proposal))
+            pending.append(Pending.of(proposal))
 
     def _in_order(self, state: StudyState, numbers: range) -> Iterator[Proposal]:
         known = {each.trial.number: each for each in state.of(Purpose.SEARCH)}
-        pending = {number: _pending(each.trial) for number, each in known.items()}
+        pending = {number: Pending.of(each.trial) for number, each in known.items()}
         over = next((number for number, each in known.items() if each.cause is None), numbers.start)
         told = max((int(each.trial.why.get("told", 0)) for each in known.values()), default=0)
         if not numbers:
@@ -102,7 +101,7 @@ class Asker:
                 proposal = self._searcher.ask(number, [each for other, each in pending.items() if other >= told])
                 told += proposal is None
             yield replace(proposal, why={**proposal.why, "told": told})
-            pending[number] = _pending(proposal)
+            pending[number] = Pending.of(proposal)
 
     def _tell_below(self, told: int, known: Mapping[int, TrialState]) -> None:
         self._tell(known[number] for number in range(self._heard, told) if number in known)
@@ -119,10 +118,6 @@ class Asker:
             return known.observation()
         model = self._study.model(known.trial.fidelity.model)
         return known.in_work((model.parameters or 1) / (self._study.target.parameters or 1))
-
-
-def _pending(trial: Trial | Proposal) -> Pending:
-    return Pending(config_id(trial.config), trial.config, trial.fidelity, trial.why)
 
 
 def _questions(idle_seconds: float) -> Iterator[dict[str, Any]]:

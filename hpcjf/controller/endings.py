@@ -11,6 +11,7 @@ from hpcjf.controller.watch import Rows, last_score
 from hpcjf.core.lifecycle import Attempt, Ending
 from hpcjf.core.stopping import decide
 from hpcjf.store.messages import AttemptResult
+from hpcjf.store.traces import final_kl
 from hpcjf.study import StoppingSection
 from hpcjf.types import Cause
 
@@ -26,7 +27,6 @@ _INTERRUPTIONS = frozenset({JobClass.INFRASTRUCTURE, JobClass.WALL_TIME, JobClas
 _CAPPED = frozenset({Cause.TIMED_OUT, Cause.LOST, Cause.LAUNCH_FAILURE})
 FREE_RETRIES = 50
 """Even causes that cost nothing end at some point: a cluster that kills a job this often is broken."""
-_KL_ROWS, _LATE = 5, 0.7
 _LATE = 0.7
 
 
@@ -73,12 +73,11 @@ def measured(ending: Ending, rows: Rows) -> Ending:
     the validation scores in the last three tenths.
     """
     rows = rows[rows["step"] <= ending.step]
-    kl = rows["kl"][np.isfinite(rows["kl"])][-_KL_ROWS:]
     late = rows["eval_score"][rows["step"] > _LATE * ending.step]
     late = late[np.isfinite(late)]
     return replace(
         ending,
-        kl=float(kl.mean()) if len(kl) else None,
+        kl=final_kl(rows),
         tokens=float(rows["tokens"].mean()) if len(rows) else None,
         late_score=float(late.mean()) if len(late) else None,
     )

@@ -325,3 +325,9 @@ def salvage(path: Path) -> int:
         with suppress(OSError):
             temporary.unlink()
     return len(rows)
+
+
+def final_kl(rows: Rows) -> float | None:
+    """Mean of the last five finite KL values, nats per token; None without any."""
+    known = rows["kl"][np.isfinite(rows["kl"])][-5:]
+    return float(known.mean()) if len(known) else None

@@ -10,14 +10,15 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
 from hpcjf.core.fidelity import checkpoint_at
+from hpcjf.core.identity import config_id
 from hpcjf.core.space import Space
 from hpcjf.errors import StudyError
-from hpcjf.types import Cause, Config, Fidelity, Observation, Proposal, Scalar
+from hpcjf.types import Cause, Config, Fidelity, Observation, Proposal, Scalar, Trial
 
 _BROKEN = frozenset({Cause.DIVERGED, Cause.OUT_OF_MEMORY, Cause.FAILED})
 
@@ -96,6 +97,10 @@ class Pending:
     config: Config
     fidelity: Fidelity
     why: Mapping[str, Scalar] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trial: Trial | Proposal) -> Self:
+        return cls(config_id(trial.config), trial.config, trial.fidelity, trial.why)
 
 
 class Searcher(Protocol):

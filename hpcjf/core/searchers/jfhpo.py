@@ -46,17 +46,14 @@ class _Candidates:
     fidelities: list[Fidelity]
     resumed: list[int]
 
-    @property
-    def configs(self) -> list[Config]:
-        return [self.pool[i] for i in self.index]
-
     def probes(self, full: Fidelity, known: Collection[str]) -> NDArray[np.bool_]:
         """Those that try a configuration known from another model on the target, below its full budget if they can.
 
         A probe is to be cheap: what it finds good can be promoted from its checkpoint.
         """
-        pairs = zip(self.configs, self.fidelities, strict=True)
-        found = np.array([fidelity.model == full.model and config_id(config) in known for config, fidelity in pairs])
+        met = [config_id(config) in known for config in self.pool]
+        pairs = zip(self.index, self.fidelities, strict=True)
+        found = np.array([fidelity.model == full.model and met[place] for place, fidelity in pairs])
         cheap = found & np.array([fidelity.steps < full.steps for fidelity in self.fidelities])
         return cheap if cheap.any() else found
 
@@ -129,7 +126,9 @@ class JfhpoSearcher:
     def _acquire(self, number: int, pending: Sequence[Pending]) -> Proposal | None:
         beliefs = self._believe()
         score = beliefs.believing([p.config for p in pending], [p.fidelity for p in pending])
-        exploration = self._exploration(number, pending, beliefs, score)
+        spent = self._spent(beliefs, pending)
+        full_due = self.problem.acquisition == "joint" and self._full_due(beliefs, spent)
+        exploration = self._exploration(number, pending, beliefs, score) if full_due else None
         if exploration:
             return exploration
         candidates = self._candidates(number, pending, score)
@@ -149,7 +148,7 @@ class JfhpoSearcher:
         feasible = beliefs.feasible(rows)
         improvement *= feasible * self._allowed(beliefs, finals)[index]
         cost = self._cost(beliefs, candidates, rows)
-        wanted, reason, transfer = self._wanted(beliefs, score, candidates, pending)
+        wanted, reason, transfer = self._wanted(score, candidates, pending, spent, full_due=full_due)
         eligible = np.where(wanted, improvement, -1.0) if wanted.any() else improvement
         chosen = int(np.argmax(eligible / cost ** self._thrift(pending)))
         resumed, place = candidates.resumed[chosen], candidates.index[chosen]
@@ -174,11 +173,7 @@ class JfhpoSearcher:
         """
         full = self.problem.full
         runs = sum(o.fidelity == full for o, _ in self.history.scored) + sum(p.fidelity == full for p in pending)
-        if (
-            self.problem.acquisition == "paper"
-            or runs % 2 == 0
-            or not self._full_due(beliefs, self._spent(beliefs, pending))
-        ):
+        if runs % 2 == 0:
             return None
         drawn = [c for c in self._new(number, []) if self.history.open(config_id(c), full, pending)]
         rows = self._inputs.at_full(self.problem.space.encode(drawn))
@@ -196,14 +191,19 @@ class JfhpoSearcher:
         return Proposal(drawn[place], full, why)
 
     def _wanted(
-        self, beliefs: Beliefs, score: GaussianProcess, candidates: _Candidates, pending: Sequence[Pending]
+        self,
+        score: GaussianProcess,
+        candidates: _Candidates,
+        pending: Sequence[Pending],
+        spent: Sequence[tuple[Fidelity, float]],
+        *,
+        full_due: bool,
     ) -> tuple[NDArray[np.bool_], str, dict[str, Scalar]]:
         """Candidates of which the trial is to be one, if there are any such; why; how well the smaller models rank."""
         full, none = self.problem.full, np.zeros(len(candidates.index), dtype=bool)
         if self.problem.acquisition == "paper":
             return none, "acquisition", {}
-        spent = self._spent(beliefs, pending)
-        if self._full_due(beliefs, spent):
+        if full_due:
             return np.array([fidelity == full for fidelity in candidates.fidelities]), "full run", {}
         if self._probe_due(pending):
             return candidates.probes(full, self._untried()), "target probe", {}

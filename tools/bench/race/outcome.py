@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from hpcjf.core.identity import config_id
 from hpcjf.types import Config
@@ -176,6 +177,4 @@ def verdict(advantage: Interval) -> Literal["win", "tie", "loss"]:
 
 def ranks(regrets: Array) -> Array:
     """``[races, methods]`` regrets to ranks, 1 for the least; equal ones share the mean of their ranks."""
-    below = (regrets[:, None, :] < regrets[:, :, None]).sum(axis=2)
-    level = (regrets[:, None, :] == regrets[:, :, None]).sum(axis=2)
-    return np.asarray(below + (level + 1) / 2)
+    return np.asarray(rankdata(regrets, axis=1))
