@@ -16,6 +16,7 @@ from typing import Any
 from race import environments
 from race.cases import problem_of
 from race.figures import OURS, Board
+from race.noise import Choice
 from race.ours import METHODS, run_ours
 from race.outcome import Outcome
 from race.peer import PeerError, run_peer
@@ -46,6 +47,7 @@ class Results:
         self._path = path
         self.outcomes: dict[Race, Outcome] = {}
         self.stopping: list[Measured] = []
+        self.noise: list[Choice] = []
         self.scale: dict[str, float] = {}
         lines = path.read_text().splitlines(keepends=True) if path is not None and path.exists() else []
         for line in lines:
@@ -57,6 +59,9 @@ class Results:
 
     def add_stopping(self, measured: Sequence[Measured]) -> None:
         self._keep({"stopping": [each._asdict() | {"rates": asdict(each.rates)} for each in measured]})
+
+    def add_noise(self, measured: Sequence[Choice]) -> None:
+        self._keep({"noise": [each._asdict() for each in measured]})
 
     def add_scale(self, measured: dict[str, float]) -> None:
         self._keep({"scale": measured})
@@ -76,6 +81,8 @@ class Results:
             self.outcomes[Race(**raw["race"])] = Outcome.from_json(raw["outcome"])
         if "stopping" in raw:
             self.stopping = [Measured(**{**each, "rates": Rates(**each["rates"])}) for each in raw["stopping"]]
+        if "noise" in raw:
+            self.noise = [Choice(**each) for each in raw["noise"]]
         self.scale = raw.get("scale", self.scale)
 
 

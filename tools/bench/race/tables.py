@@ -20,6 +20,7 @@ from race.figures import (
     price_of_misleading,
     typical,
 )
+from race.noise import Choice
 from race.outcome import Interval, Outcome, interval
 from race.stopping import SETTLED_ON, Measured, Rates
 
@@ -87,6 +88,17 @@ def stopping(measured: Sequence[Measured]) -> Iterator[str]:
     yield from _table(
         ["rule", "task", "thresholds", "false stops", "rate [exact 95 % interval]", "steps saved"],
         ([rule, task, thresholds or "default", *_rates(each)] for rule, task, thresholds, each in measured),
+    )
+
+
+def noise(measured: Sequence[Choice]) -> Iterator[str]:
+    """What full runs can tell."""
+    yield "## What the noise lets anybody know\n"
+    yield "Regret, percent of the span, of the configuration chosen after N full runs of the target that all lie in the"
+    yield "truly best quarter of the space, which no method is given: mean over seeds.\n"
+    yield from _table(
+        ["target of", "full runs", "highest score", "highest mean of our surrogate", "truly best of them"],
+        ([c.target, str(c.runs), *(f"{100 * each:.3g}" for each in c[2:])] for c in measured),
     )
 
 
