@@ -34,7 +34,7 @@ until both can be compared, and from then on."""
 _FULL_SHARE = 0.4
 """Least share of the cost that goes into full runs of the target: only they tell what a final run will give."""
 _SCREEN_SHARE = 0.45
-"""Least share of the cost, within half of ``max_trials``, for new configurations on the proxy at the smallest budget."""
+"""Least share of the cost, within half of ``max_trials``, that screens new configurations: proxy, smallest budget."""
 _LOW_SHARE = 0.25
 """Most of the cost that a smaller model may take while it ranks configurations unlike the target."""
 

@@ -6,7 +6,7 @@ same number of full runs, since what is left is chosen among configurations whos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +36,8 @@ class Choice(NamedTuple):
     best: float
 
 
-def measure(seeds: int = SEEDS) -> Iterator[Choice]:
-    for name in TARGETS:
+def measure(seeds: int = SEEDS, targets: Sequence[str] = TARGETS) -> Iterator[Choice]:
+    for name in targets:
         problem = problem_of(name)
         for runs in RUNS:
             yield Choice(name, runs, *np.mean([_choose(problem, runs, seed) for seed in range(seeds)], axis=0))
@@ -49,7 +49,7 @@ def _choose(problem: Problem, runs: int, seed: int) -> tuple[float, float, float
     drawn = space.sample(_DRAWN, np.random.default_rng([seed, 1]))
     truths = np.array([problem.truth(config) for config in drawn])
     picked = np.flatnonzero(truths >= np.quantile(truths, 0.75))[:runs]
-    search = SearchProblem(space, (target,), problem.rungs, problem.recipe, seed, save_every=problem.rungs[0])
+    search = SearchProblem(space, (target,), problem.rungs, problem.recipe, seed=seed)
     searcher = make_searcher("jfhpo", search)
     scores = []
     for number, place in enumerate(picked):

@@ -83,7 +83,7 @@ def stopping(measured: Sequence[Measured]) -> Iterator[str]:
     """The rules' rates."""
     yield "## Stopping rules on recorded curves\n"
     yield "False stops: of the trials that would have ended in the top quartile. Steps saved: of the other trials."
-    yield "`default` are a study's defaults, chosen before any of these curves was recorded; \"from X\" are thresholds"
+    yield '`default` are a study\'s defaults, chosen before any of these curves was recorded; "from X" are thresholds'
     yield f"that were best on X. The JSON's figures are those of the defaults on the tasks other than {SETTLED_ON}.\n"
     yield from _table(
         ["rule", "task", "thresholds", "false stops", "rate [exact 95 % interval]", "steps saved"],
