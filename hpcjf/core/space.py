@@ -82,7 +82,9 @@ class _Axis:
         if isinstance(self.dimension, Categorical):
             indices = [self._index(value) for value in values]
             known = np.array([[index is not None] for index in indices], dtype=np.float64)
-            return known * np.asarray(self.skopt.transform([index or 0 for index in indices]), dtype=np.float64)
+            # as skopt's "onehot", whose binarizer takes longer than all the rest of a search
+            columns = np.arange(1, 2) if self.width == 1 else np.arange(self.width)
+            return known * np.equal.outer([index or 0 for index in indices], columns)
         low, high = self.dimension.low, self.dimension.high
         inside = [min(max(float(value), low), high) for value in values]
         return np.asarray(self.skopt.transform(inside), dtype=np.float64).reshape(-1, 1).clip(0.0, 1.0)
