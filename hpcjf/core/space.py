@@ -89,13 +89,15 @@ class _Axis:
         inside = [min(max(float(value), low), high) for value in values]
         return np.asarray(self.skopt.transform(inside), dtype=np.float64).reshape(-1, 1).clip(0.0, 1.0)
 
-    def perturb(self, value: Scalar, rng: np.random.Generator, scale: float) -> Scalar:
-        """A Gaussian step of width ``scale`` in [0, 1], reflected at the bounds; a category is redrawn as rarely."""
+    def perturb(self, value: Scalar, place: float, rng: np.random.Generator, scale: float) -> Scalar:
+        """A Gaussian step of width ``scale`` from ``place`` in [0, 1], where a number's value lies, reflected at the
+        bounds; a category is redrawn as rarely.
+        """
         if isinstance(self.dimension, Categorical):
             redraw = rng.random() < scale
             drawn = int(rng.integers(len(self.dimension.choices)))
             return self.decode(drawn) if redraw else value
-        moved = abs(float(self.encode([value])[0, 0]) + scale * rng.standard_normal())
+        moved = abs(place + scale * rng.standard_normal())
         moved = min(max(1.0 - abs(1.0 - moved), 0.0), 1.0)
         return self.decode(self.skopt.inverse_transform(np.array([moved]))[0])
 
@@ -201,14 +203,18 @@ class Space:
         spare = self.sample(20 * n, np.random.default_rng(seed))
         return list({config_id(c): c for c in [*design, *spare]}.values())[:n]
 
-    def perturb(self, config: Config, rng: np.random.Generator, scale: float) -> Config:
-        """A neighbour of ``config``: each number moves by about ``scale`` of its (log) range.
+    def neighbours(self, config: Config, rng: np.random.Generator, scales: Sequence[float]) -> list[Config]:
+        """One neighbour of ``config`` per scale: each number moves by about so much of its (log) range.
 
         A dimension that the step makes active is drawn at random. Where 20 steps break a constraint, ``config``.
         """
+        places = {n: float(self._axes[n].encode([v])[0, 0]) for n, v in config.items() if n in self._axes}
+        return [self._perturbed(config, places, rng, scale) for scale in scales]
+
+    def _perturbed(self, config: Config, places: Mapping[str, float], rng: np.random.Generator, scale: float) -> Config:
         for _ in range(_STEPS):
             moved: Config = {
-                n: self._axes[n].perturb(v, rng, scale) if n in self._axes else v for n, v in config.items()
+                n: self._axes[n].perturb(v, places[n], rng, scale) if n in places else v for n, v in config.items()
             }
             if self._conditions:
                 moved = self._conditions.prune({**self._draw(1, rng)[0], **moved})

@@ -138,7 +138,7 @@ def test_an_incomplete_configuration_is_not_contained(space: Space, missing: Con
 def test_neighbours_stay_inside_and_near(space: Space) -> None:
     rng = np.random.default_rng(0)
     centre: Config = {**space.sample(1, rng)[0], "learning_rate": 1e-2, "extra": "kept"}
-    near = [space.perturb(centre, rng, 0.05) for _ in range(200)]
+    near = space.neighbours(centre, rng, [0.05] * 200)
     assert all(space.contains(config) and all_plain(config) and config["extra"] == "kept" for config in near)
     distance = np.abs(space.encode(near) - space.encode([centre]))
     assert 0.02 < np.mean(distance[:, 0]) < 0.06
@@ -202,13 +202,13 @@ class TestConditions:
         rng = np.random.default_rng(seed)
         config: Config = {**conditional.sample(1, rng)[0], "extra": 1}
         for _ in range(10):
-            config = conditional.perturb(config, rng, scale)
+            [config] = conditional.neighbours(config, rng, [scale])
             assert set(config) == {*conditional.active(config), "extra"}
             assert conditional.contains(config)
 
     def test_a_step_into_a_branch_draws_what_it_needs(self, conditional: Space) -> None:
         rng = np.random.default_rng(0)
-        moved = [conditional.perturb(PLAIN, rng, 1.0) for _ in range(100)]
+        moved = conditional.neighbours(PLAIN, rng, [1.0] * 100)
         assert {config.get("depth") for config in moved} == {None, 1, 2, 3, 4}
         assert {config["kind"] for config in moved if "depth" not in config} == {"plain"}
 
@@ -272,14 +272,14 @@ class TestConstraints:
     def test_a_step_that_breaks_one_is_taken_again(self, bounded: Space) -> None:
         rng = np.random.default_rng(0)
         edge: Config = {"rollouts": 8, "clip_range": 0.299, "updates": 1}
-        moved = [bounded.perturb(edge, rng, 0.1) for _ in range(80)]
+        moved = bounded.neighbours(edge, rng, [0.1] * 80)
         assert all(map(self.met, moved))
         assert len({config_id(config) for config in moved}) > 75
 
     def test_where_no_step_is_left_the_configuration_stays(self) -> None:
         space = constrained("clip_range == 0.25")
         lone: Config = {"rollouts": 9, "clip_range": 0.25}
-        assert space.perturb(lone, np.random.default_rng(0), 0.1) == lone
+        assert space.neighbours(lone, np.random.default_rng(0), [0.1]) == [lone]
 
     def test_containment_knows_them(self, bounded: Space) -> None:
         assert bounded.contains({"rollouts": 8, "clip_range": 0.2, "updates": 4})

@@ -340,7 +340,7 @@ class JfhpoSearcher:
         problem, rng = self.problem, np.random.default_rng([self.problem.seed, number, 1])
         drawn = [problem.complete(config) for config in problem.space.sample(_RANDOM, rng)]
         scales = [0.05 if k % 2 else 0.15 for k in range(_NEIGHBOURS)]
-        return drawn + [problem.space.perturb(config, rng, scale) for config in top for scale in scales]
+        return drawn + [near for config in top for near in problem.space.neighbours(config, rng, scales)]
 
     def _cost(self, beliefs: Beliefs, candidates: _Candidates, rows: Array) -> Array:
         """Marginal wall seconds: start-up and the steps still to run."""
