@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from race.cases import Case
+from race.cases import BLOCKS, Case
 from race.figures import (
     FAITHFUL,
     MISLEADING,
@@ -52,12 +52,22 @@ def _against(board: Board, cases: Sequence[Case]) -> Iterator[str]:
     found = {other: board.verdicts(cases, OURS, other) for other in board.opponents}
     level = best_or_tied(board, cases, OURS, board.opponents)
     yield "## Won, tied and lost\n"
-    yield f"`{OURS}` is best or tied against all at once in {sum(level.values())} of {len(level)} cases. One by one:\n"
+    yield f"`{OURS}` is best or tied against all at once in {sum(level.values())} of {len(level)} cases."
+    yield f"A comparison rests on the seeds that both methods ran, {_seeds(board, cases)}. One by one:\n"
     counts = {other: Counter(each.values()) for other, each in found.items() if each}
     rows = ([other, *(str(count[word]) for word in ("win", "tie", "loss"))] for other, count in counts.items())
     yield from _table(["against", "won", "tied", "lost"], rows)
     by_case = ([" ".join(c), *(_those(found, c, word) for word in ("loss", "tie"))] for c in level)
     yield from _table(["case", "lost to", "tied with"], by_case)
+
+
+def _seeds(board: Board, cases: Sequence[Case]) -> str:
+    """How many seeds of a case a comparison rests on."""
+    counts = {
+        len(board.pairs(case.problem, OURS, other, BLOCKS[case.block])) for case in cases for other in board.opponents
+    }
+    least, most = min(counts - {0}, default=0), max(counts, default=0)
+    return f"{least} a case" if least == most else f"{least} to {most} a case"
 
 
 def _of_surfaces(board: Board, near: Sequence[str]) -> Iterator[str]:
@@ -72,7 +82,8 @@ def _of_surfaces(board: Board, near: Sequence[str]) -> Iterator[str]:
     head = ["method", "final regret", "regret area", *(f"sooner than {baseline}" for baseline in BASELINES)]
     yield from _table(head, ([variant, *_worth(board, near, variant)] for variant in variants))
     yield "## A misleading proxy\n"
-    yield f"Regret at the cost of {MISLED_AT} full trainings of the target, percent of the span: median over seeds.\n"
+    yield f"Regret at the cost of {MISLED_AT} full trainings of the target, percent of the span: median over seeds"
+    yield "(their number).\n"
     yield from _grid(board.methods, (MISLEADING, FAITHFUL), lambda m, p: _misled(board.of(p, m)))
     price = price_of_misleading(board)
     if price:
@@ -143,7 +154,7 @@ def _worth(board: Board, problems: Sequence[str], method: str) -> list[str]:
 
 def _misled(known: Sequence[Outcome]) -> str:
     regret = misled(known)
-    return "" if regret is None else f"{100 * regret:.3g}"
+    return "" if regret is None else f"{100 * regret:.3g} ({len(known)})"
 
 
 def _rates(each: Rates) -> list[str]:
