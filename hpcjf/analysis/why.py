@@ -20,7 +20,6 @@ _REASONS = {
     "promotion": "Its configuration did well enough at a smaller budget to get a larger one.",
     "target probe": "It tries on the target what a smaller model knows, to learn how far that one is to be trusted.",
     "full run": "Full runs of the target have a share of the cost of their own, and it was the turn of one.",
-    "screening": "New configurations are cheapest to try on the proxy at the smallest budget: a share goes there.",
     "larger model": "A smaller model ranks unlike the target and has had its share of the cost: a larger one was due.",
     "the recipe to beat": "It is a run of the recipe for the final comparison.",
     "the search's winner": "It is a run of the winner for the final comparison.",

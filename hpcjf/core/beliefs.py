@@ -193,7 +193,7 @@ def _fitted(rows: Array, values: Array, prior: Prior, start: Any | None) -> Any 
 
 def _score_prior(dimensions: int) -> Prior:
     """Length scales in units of the range: rougher in more dimensions."""
-    return Prior(np.full(dimensions, 0.3 * np.sqrt(dimensions)), noise=0.08)
+    return Prior(np.full(dimensions, 0.3 * np.sqrt(dimensions)))
 
 
 def _pace_prior(dimensions: int) -> Prior:

@@ -28,13 +28,11 @@ _RANDOM, _TOP, _NEIGHBOURS = 300, 5, 12
 """New configurations per ask: random ones, and neighbours of the best ones."""
 _PROMOTABLE, _WEIGHED = 60, 80
 """Most known and most new configurations that are weighed at every model and budget: an ask stays small."""
-_FIRST_PROBES, _PROBE_SHARE = 0.4, 0.05
+_FIRST_PROBES, _PROBE_SHARE = 0.4, 0.1
 """Least share of the trials after the initial design that try a configuration of another model on the target: at first,
 until both can be compared, and from then on."""
-_FULL_SHARE = 0.4
+_FULL_SHARE = 0.5
 """Least share of the cost that goes into full runs of the target: only they tell what a final run will give."""
-_SCREEN_SHARE = 0.45
-"""Least share of the cost, within half of ``max_trials``, that screens new configurations: proxy, smallest budget."""
 _LOW_SHARE = 0.25
 """Most of the cost that a smaller model may take while it ranks configurations unlike the target."""
 
@@ -209,24 +207,16 @@ class JfhpoSearcher:
             return np.array([fidelity == full for fidelity in candidates.fidelities]), "full run", {}
         if self._probe_due(pending):
             return candidates.probes(full, self._untried()), "target probe", {}
-        ranks, total = self._ranks(score), sum(cost for _, cost in spent)
+        ranks = self._ranks(score)
+        total = sum(cost for _, cost in spent)
         barred = {
             model
             for model, rank in ranks.items()
             if rank < LOW and sum(cost for fidelity, cost in spent if fidelity.model == model) > _LOW_SHARE * total
         }
-        worst: dict[str, Scalar] = {"transfer_spearman": min(ranks.values())} if ranks else {}
-        first = Fidelity(self.problem.proxy, self.problem.rungs[0])
-        if first.model not in barred and self._screening_due(first, spent):
-            pairs = zip(candidates.fidelities, candidates.resumed, strict=True)
-            return np.array([fidelity == first and not resumed for fidelity, resumed in pairs]), "screening", worst
         allowed = np.array([fidelity.model not in barred for fidelity in candidates.fidelities])
+        worst: dict[str, Scalar] = {"transfer_spearman": min(ranks.values())} if ranks else {}
         return allowed if barred else none, "larger model" if barred else "acquisition", worst
-
-    def _screening_due(self, first: Fidelity, spent: Sequence[tuple[Fidelity, float]]) -> bool:
-        costs = [cost for fidelity, cost in spent if fidelity == first]
-        limit = self.problem.max_trials
-        return sum(costs) < _SCREEN_SHARE * sum(cost for _, cost in spent) and (limit is None or 2 * len(costs) < limit)
 
     def _ranks(self, score: GaussianProcess) -> dict[str, float]:
         """Spearman between each smaller model and the target, of what is expected of known configurations at full

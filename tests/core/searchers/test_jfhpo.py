@@ -291,16 +291,6 @@ def test_full_runs_of_the_target_get_their_share_of_the_cost(synthetic: Any) -> 
     assert reasons.count("exploration") >= 2
 
 
-def test_a_share_of_the_cost_screens_new_configurations_on_the_proxy_within_half_of_the_trials(synthetic: Any) -> None:
-    study = synthetic.simulate(synthetic.problem(max_trials=60))
-    screened = [p for p in study.proposals if p.why["reason"] == "screening"]
-    assert len(screened) > 10
-    assert {p.fidelity for p in screened} == {PROXY}
-    assert len({config_id(p.config) for p in screened}) == len(screened)
-    few = synthetic.simulate(synthetic.problem(max_trials=20)).proposals
-    assert sum(p.fidelity == PROXY and p.why["reason"] != "acquisition" for p in few) <= 10
-
-
 def test_a_proxy_that_ranks_unlike_the_target_loses_its_share_and_the_figure_is_told(synthetic: Any) -> None:
     of = synthetic.problem(max_trials=None)
     searcher, _ = begin(synthetic, of)
