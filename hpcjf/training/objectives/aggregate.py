@@ -40,4 +40,4 @@ def weighted_sum(values: Tensor, mask: Tensor, scales: Tensor) -> Tensor:
 
 def masked_mean(values: Tensor, mask: Tensor) -> float:
     """Mean of ``values`` over the bool ``mask`` of the same shape; NaN where it is empty: 0/0 is no measurement."""
-    return float(values[mask].double().mean())
+    return float(values.detach()[mask].double().mean())
