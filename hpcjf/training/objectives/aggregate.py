@@ -24,7 +24,7 @@ def response_scales(
     if aggregation == "max_length" and max_length < 1:
         raise TrainingError("this aggregation needs the length limit", fix="pass max_length")
     lengths = lengths.double()
-    kept = (lengths > 0).double() if weights is None else torch.where(lengths > 0, weights.double(), 0.0)
+    kept = (lengths > 0).double() if weights is None else torch.where(lengths > 0, weights.to(lengths), 0.0)
     if aggregation == "token_mean":
         total = (kept * lengths).sum()
     else:
@@ -35,7 +35,7 @@ def response_scales(
 def weighted_sum(values: Tensor, mask: Tensor, scales: Tensor) -> Tensor:
     """Σ_i scales_i Σ_t values: a scalar; ``values`` ``[B, T]`` (or ``[B, 1]``, the same for all tokens), bool ``mask``
     ``[B, T]``, ``scales`` ``[B]``. Masked values may be anything, NaN too, and get no gradient."""
-    return (torch.where(mask, values, 0.0).sum(1) * scales.to(values.dtype)).sum()
+    return (torch.where(mask, values, 0.0).sum(1) * scales.to(values)).sum()
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> float:

@@ -70,7 +70,7 @@ def hargo_scales(settings: Hargo, weights: HargoWeights, lengths: Tensor) -> tup
     ``[P * G]`` as for :func:`~hpcjf.training.objectives.aggregate.response_scales`."""
     scales = response_scales(lengths, "sequence_mean", weights=weights.weights.flatten())
     kl_scales = scales if settings.weighted_kl else response_scales(lengths, "sequence_mean")
-    dropped = weights.fallback.repeat_interleave(weights.weights.shape[1])
+    dropped = weights.fallback.to(lengths.device).repeat_interleave(weights.weights.shape[1])
     return scales, kl_scales if settings.flat_kl else torch.where(dropped, 0.0, kl_scales)
 
 

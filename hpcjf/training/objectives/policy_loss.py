@@ -40,7 +40,7 @@ def policy_loss(
     :func:`~hpcjf.training.objectives.aggregate.response_scales`, and so do ``kl_scales`` where the KL has its own.
     ``reference`` is needed only where the KL stands in the loss.
     """
-    gains = advantages.to(logprobs.dtype)
+    gains = advantages.to(logprobs)
     gains = torch.where(mask, gains, 0.0) if gains.dim() == 2 else gains.unsqueeze(1)
     ratio = importance_ratio(logprobs, old, mask, objective.ratio)
     surrogate, clipped = clipped_surrogate(ratio, gains, objective.clip_low, objective.clip_high, objective.dual_clip)
