@@ -31,7 +31,7 @@ def kto_loss(
     beta: float,
     balance: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Tensor, Tensor]:
-    """λ_D (1 - σ(β (r - z))) where ``desirable`` (bool), λ_U (1 - σ(β (z - r))) elsewhere, and β r (KTO, eq. 7-8).
+    """λ_D (1 - σ(β (r - z))) where ``desirable`` (bool), λ_U (1 - σ(β (z - r))) elsewhere, and β r (KTO, eq. 7).
 
     r = log π/π_ref of whole responses, arguments ``[B]``; z = ``kl`` from :func:`kto_kl`; ``balance`` = (λ_D, λ_U).
     """
@@ -42,5 +42,5 @@ def kto_loss(
 
 
 def kto_kl(logprobs: Tensor, reference: Tensor) -> float:
-    """z = max(0, mean of log π/π_ref) over prompts with responses of other prompts ``[B]``; no gradient (KTO, 4.1)."""
+    """z = max(0, mean of log π/π_ref) over prompts with responses of other prompts ``[B]``; no gradient (KTO, sec. 4)."""
     return float((logprobs - reference).detach().double().mean().clamp_min(0))

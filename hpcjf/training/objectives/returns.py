@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hpcjf.training.objectives.advantages import finite
+from hpcjf.training.objectives.advantages import EPSILON, finite
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def generalised_advantages(rewards: Tensor, values: Tensor, mask: Tensor, decay:
 
 
 def whitened(values: Tensor, mask: Tensor) -> Tensor:
-    """(x - mean) / (std + 1e-8) over the tokens in the bool ``mask``, std with the n - 1 denominator; 0 elsewhere, and
-    everywhere where all are exactly equal. ``[B, T]``."""
+    """(x - mean) / (std + 1e-4) over the tokens in the bool ``mask``, std with the n - 1 denominator; 0 elsewhere, and
+    everywhere where all are exactly equal. ``[B, T]``. A smaller ε would blow up the rounding of a KL that is 0."""
     kept = values[mask]
     if not len(kept) or bool((kept == kept[0]).all()):
         return torch.zeros_like(values)
-    return torch.where(mask, (values - kept.mean()) / (kept.std() + 1e-8), 0.0)
+    return torch.where(mask, (values - kept.mean()) / (kept.std() + EPSILON), 0.0)

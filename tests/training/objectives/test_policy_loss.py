@@ -131,7 +131,7 @@ def test_rloo_by_hand() -> None:
 def normalised(rows: list[list[float]]) -> list[list[float]]:
     flat = [x for row in rows for x in row]
     mean = sum(flat) / len(flat)
-    std = math.sqrt(sum((x - mean) ** 2 for x in flat) / (len(flat) - 1)) + 1e-8
+    std = math.sqrt(sum((x - mean) ** 2 for x in flat) / (len(flat) - 1)) + 1e-4
     return [[(x - mean) / std for x in row] for row in rows]
 
 
