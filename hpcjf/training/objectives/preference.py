@@ -42,5 +42,5 @@ def kto_loss(
 
 
 def kto_kl(logprobs: Tensor, reference: Tensor) -> float:
-    """z = max(0, mean of log π/π_ref) over prompts with responses of other prompts ``[B]``; no gradient (KTO, sec. 4)."""
+    """z = max(0, mean of log π/π_ref) over prompts with responses of others ``[B]``; no gradient (KTO, sec. 4)."""
     return float((logprobs - reference).detach().double().mean().clamp_min(0))
