@@ -19,8 +19,8 @@ from hpcjf.errors import StudyError, TrainingError
 from hpcjf.study import AlgorithmSection, ModelSection
 from hpcjf.tasks.base import Row
 from hpcjf.training import rollout as rollouts
-from hpcjf.training.advantages import Advantages, group_advantages
 from hpcjf.training.checkpoint import read_state, restore_streams, write_state
+from hpcjf.training.objectives.advantages import Advantages, group_advantages
 from hpcjf.training.order import batch_indices, stream_seed
 from hpcjf.training.policy import load_policy
 from hpcjf.training.schedule import rate_factor

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from hpcjf.errors import TrainingError
 from hpcjf.study import AlgorithmSection
-from hpcjf.training.advantages import Advantages
 from hpcjf.training.forward import completion_logits
-from hpcjf.training.losses import kl_k3, policy_loss, sequence_mean, token_logprobs
+from hpcjf.training.objectives.advantages import Advantages
+from hpcjf.training.objectives.aggregate import weighted_sum
+from hpcjf.training.objectives.kl import kl_estimate
+from hpcjf.training.objectives.logprobs import token_logprobs
+from hpcjf.training.objectives.ratio import clipped_surrogate, importance_ratio
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout
 
@@ -103,15 +106,17 @@ def accumulate(
         logits = completion_logits(policy.model, *arguments)
     logprobs, entropy = token_logprobs(logits, piece.ids, algorithm.temperature)
     old = logprobs.detach() if fresh else piece.sampled
-    surrogate, clipped = policy_loss(logprobs, old, piece.advantages, algorithm.clip_range)
-    kl = kl_k3(logprobs, reference)
-    counted = piece.counted
+    counted, clip = piece.counted, algorithm.clip_range
+    ratio = importance_ratio(logprobs, old, counted)
+    surrogate, clipped = clipped_surrogate(ratio, piece.advantages.unsqueeze(1), clip, clip)
+    kl = kl_estimate(logprobs, reference, counted, "k3")
     if start and not bool((kl.detach()[counted] == 0).all()):
         raise TrainingError(
             f"KL to the reference is {float(kl.detach()[counted].abs().max()):.3g} before the first update, not 0",
             fix="policy and reference must be the same model, without dropout",
         )
-    loss = sequence_mean(surrogate + algorithm.kl_coef * kl if algorithm.kl_coef else surrogate, counted) / completions
+    scales = 1 / (counted.sum(1).clamp_min(1) * completions)
+    loss = weighted_sum(surrogate + algorithm.kl_coef * kl if algorithm.kl_coef else surrogate, counted, scales)
     loss.backward()  # type: ignore[no-untyped-call]
     tally.tokens += int(counted.sum())
     tally.kl += float(kl.detach()[counted].double().sum())

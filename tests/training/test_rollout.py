@@ -8,7 +8,7 @@ import torch
 
 from hpcjf.errors import TrainingError
 from hpcjf.training.forward import completion_logits
-from hpcjf.training.losses import token_logprobs
+from hpcjf.training.objectives.logprobs import token_logprobs
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout, _pick, greedy, sample, texts
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hpcjf.study import AlgorithmSection
-from hpcjf.training.advantages import Advantages, group_advantages
+from hpcjf.training.objectives.advantages import Advantages, group_advantages
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout, sample
 from hpcjf.training.update import Tally, accumulate, pieces
