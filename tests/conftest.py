@@ -12,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+hypothesis.settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("untimed")
 
 NEEDS = ("slurm", "data")
 """Markers of what a test needs from outside. They stand in the junit file as the property ``needs``."""
