@@ -1,7 +1,7 @@
 """What the noise of a training run lets any method know: N full runs of the target where the truly best quarter lies.
 
-No method is given that quarter. Whoever does worse than its figures has room; nobody can be asked for less by the
-same number of full runs, since what is left is chosen among configurations whose scores differ by less than the noise.
+No method is given that quarter. The figures are what one choice among single runs reaches, not a bound: a method that
+returns to the neighbourhood of the best may do better.
 """
 
 from __future__ import annotations
