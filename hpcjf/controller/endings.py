@@ -73,14 +73,19 @@ def measured(ending: Ending, rows: Rows) -> Ending:
     the validation scores in the last three tenths.
     """
     rows = rows[rows["step"] <= ending.step]
-    late = rows["eval_score"][rows["step"] > _LATE * ending.step]
-    late = late[np.isfinite(late)]
     return replace(
         ending,
         kl=final_kl(rows),
         tokens=float(rows["tokens"].mean()) if len(rows) else None,
-        late_score=float(late.mean()) if len(late) else None,
+        late_score=late_score(rows, ending.step),
     )
+
+
+def late_score(rows: Rows, steps: int) -> float | None:
+    """Mean of the validation scores in the last three tenths of ``steps``, where ``rows`` end; None without any."""
+    late = rows["eval_score"][rows["step"] > _LATE * steps]
+    late = late[np.isfinite(late)]
+    return float(late.mean()) if len(late) else None
 
 
 def _cause(status: JobStatus) -> Cause:
