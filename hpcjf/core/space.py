@@ -82,7 +82,7 @@ class _Axis:
         if isinstance(self.dimension, Categorical):
             indices = [self._index(value) for value in values]
             known = np.array([[index is not None] for index in indices], dtype=np.float64)
-            # as skopt's "onehot", whose binarizer takes longer than all the rest of a search
+            # as skopt's "onehot", whose binarizer took a fifth of a search's time
             columns = np.arange(1, 2) if self.width == 1 else np.arange(self.width)
             return known * np.equal.outer([index or 0 for index in indices], columns)
         low, high = self.dimension.low, self.dimension.high
@@ -115,7 +115,7 @@ def _number(value: Any) -> float:
 
 def _to_skopt(dimension: Dimension) -> Any:
     if isinstance(dimension, Categorical):
-        return SkCategorical(list(range(len(dimension.choices))), transform="onehot")
+        return SkCategorical(list(range(len(dimension.choices))))
     prior = "log-uniform" if dimension.log else "uniform"
     kind = Real if isinstance(dimension, RealRange) else Integer
     return kind(dimension.low, dimension.high, prior=prior, transform="normalize")

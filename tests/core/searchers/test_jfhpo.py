@@ -64,7 +64,7 @@ def alone(synthetic: Any) -> Any:
 
 def near(of: Any, config: Any, n: int) -> list[Any]:
     rng = np.random.default_rng(0)
-    return list(of.space.neighbours(config, rng, [0.01] * n))
+    return of.space.neighbours(config, rng, [0.01] * n)
 
 
 def test_a_neighbour_in_flight_is_a_reason_to_look_elsewhere(synthetic: Any) -> None:
