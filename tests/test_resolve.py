@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +12,13 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from hpcjf.analysis.dead import dead_dimensions
 from hpcjf.config import at_line, read_study
 from hpcjf.errors import HpcjfError, ModelError, StudyError, TaskError, UserError
 from hpcjf.resolve import cache_folder, resolve_sizes, resolve_study
-from hpcjf.study import IntegerRange, RealRange, Study
+from hpcjf.study import AlgorithmSection, IntegerRange, RealRange, Study
+from hpcjf.training.objectives.chosen import policy_gradient
+from hpcjf.training.objectives.table import OBJECTIVES
 
 Resolve = Callable[..., Study]
 FakeModel = Callable[[str, int], Path]
@@ -248,6 +252,16 @@ class TestObjectives:
         assert resolve(space=space, recipe={"objective": "dapo"}).recipe["clip_range_high"] == 0.28  # type: ignore[index]
         given = [{"objective": "dapo", "clip_range_high": 0.3}]
         assert resolve(space=space, search={"configurations": given}).search.configurations == tuple(given)
+
+    def test_the_example_of_the_docs_starts_from_each_objective_s_defaults(self, resolve: Resolve) -> None:
+        page = (Path(__file__).parents[1] / "docs/objectives.md").read_text()
+        example = re.findall(r"```yaml\n(.*?)```", page, re.S)[0].replace("e-", ".0e-")
+        study = resolve(**yaml.safe_load(example))
+        assert study.recipe == {"objective": "grpo", "learning_rate": 1e-4}
+        assert dead_dimensions(study) == {}
+        for objective in ("grpo", "dapo", "hargo"):
+            trained = AlgorithmSection.model_validate(study.algorithm.model_dump() | {"objective": objective})
+            assert policy_gradient(trained) == OBJECTIVES[objective]
 
     @pytest.mark.parametrize(
         ("sections", "said"),
