@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.resources
 import os
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -13,7 +14,19 @@ from hpcjf.config import Lines, at_line, expanded, explain, line_of, nearest, re
 from hpcjf.core.conditions import Conditions
 from hpcjf.core.constraints import Constraint
 from hpcjf.errors import StudyError
-from hpcjf.study import SEARCHABLE, AlgorithmSection, Categorical, Dimension, IntegerRange, RealRange, Section, Study
+from hpcjf.study import (
+    SEARCHABLE,
+    AlgorithmSection,
+    Categorical,
+    Dimension,
+    IntegerRange,
+    ObjectiveName,
+    RealRange,
+    Section,
+    Study,
+)
+from hpcjf.training.objectives.chosen import default_settings
+from hpcjf.types import Scalar
 
 
 class Recipe(Section):
@@ -38,7 +51,7 @@ def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
     given = study.algorithm.model_fields_set & set(SEARCHABLE)
     if isinstance(study.recipe, str):
         recipe = _load_recipe(study.recipe, path, lines)
-        values, ranges = dict(recipe.values), recipe.ranges
+        values, ranges = _for_objective(study, recipe)
     else:
         values, ranges = dict(study.recipe), {}
         _known_names(("recipe",), values, path, lines)
@@ -54,17 +67,20 @@ def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
             where=line_of(path, lines, ("space",)),
             fix=f"name at least one hyperparameter to search, of {', '.join(SEARCHABLE)}",
         )
+    defaults = default_settings(_objective(study, values))
     for name, dimension in space.items():
         at = line_of(path, lines, ("space", name) if study.space is not None else ("recipe",))
         _possible(name, dimension, at)
         for other, wanted in (dimension.when or {}).items():
             if other in AlgorithmSection.model_fields and other not in space:
                 _legal("algorithm", other, wanted, at)
-        _inside(name, values.setdefault(name, getattr(study.algorithm, name)), dimension, at)
+        known = values.get(name, _setting(study, name, defaults))
+        if known is not None:
+            _inside(name, values.setdefault(name, known), dimension, at)
     ordered = {name: space[name] for name in SEARCHABLE if name in space}
     searched = {name: _typed(value, ordered[name]) for name, value in values.items() if name in ordered}
-    # a dimension that is inactive in a configuration is trained with the recipe's value
-    fixed = {n: v for n, v in values.items() if (n not in ordered or ordered[n].when) and n not in given}
+    # a dimension that is inactive in a configuration is trained with the recipe's value, or the objective's own
+    fixed = {n: v for n, v in values.items() if (n not in ordered or _kept(ordered[n])) and n not in given}
     algorithm = study.algorithm.model_dump() | fixed
     try:
         AlgorithmSection.model_validate(algorithm | searched)
@@ -73,8 +89,40 @@ def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
         below = {key[1:]: line for key, line in lines.items() if key[0] == "recipe" and len(key) > 1}
         raise explain(error, path, below, AlgorithmSection) from error
     with at_line(path, lines):
-        active = Conditions(ordered, merged.model_dump()).prune(searched)
+        conditions = Conditions(ordered, merged.model_dump())
+    active = conditions.prune(searched)
+    for name in conditions.active(searched):
+        if name not in active:
+            what = f"space.{name}: neither the recipe nor its objective has a value for it"
+            raise StudyError(what, where=line_of(path, lines, ("space", name)), fix=f"give recipe.{name}")
     return study.model_copy(update={"recipe": active, "space": ordered, "algorithm": merged})
+
+
+def _for_objective(study: Study, recipe: Recipe) -> tuple[dict[str, bool | int | float | str], dict[str, Dimension]]:
+    """Values and ranges of a file, of which a study with another objective takes what every objective has."""
+    fields, given = AlgorithmSection.model_fields, study.algorithm.model_fields_set
+    same = study.algorithm.objective == recipe.values.get("objective", fields["objective"].default)
+    lent = {name for name in SEARCHABLE if "objective" not in given or same or fields[name].default is not None}
+    values = {name: value for name, value in recipe.values.items() if name in lent}
+    return values, {name: dimension for name, dimension in recipe.ranges.items() if name in lent}
+
+
+def _objective(study: Study, values: Mapping[str, Scalar]) -> str:
+    """That of the recipe, unless ``algorithm`` names one; an unknown one is told later."""
+    mine = study.algorithm.objective
+    named = mine if "objective" in study.algorithm.model_fields_set else values.get("objective", mine)
+    return str(named) if named in get_args(ObjectiveName) else mine
+
+
+def _setting(study: Study, name: str, defaults: Mapping[str, Scalar]) -> Scalar | None:
+    value: Scalar | None = getattr(study.algorithm, name)
+    return defaults.get(name) if value is None else value
+
+
+def _kept(dimension: Dimension) -> bool:
+    """Whether the recipe's value holds where the dimension is inactive: not where the objective decides, since
+    another objective has another default."""
+    return bool(dimension.when) and "objective" not in (dimension.when or {})
 
 
 def _load_recipe(name: str, study: Path, lines: Lines) -> Recipe:
@@ -156,7 +204,9 @@ def _contains(dimension: Dimension, value: object) -> bool:
 
 def _check_configurations(study: Study, path: Path, lines: Lines) -> None:
     """Those of ``search.configurations`` must lie in the resolved space."""
-    space = study.space or {}
+    space, recipe = study.space or {}, study.recipe
+    assert not isinstance(recipe, str)
+    conditions = Conditions(space, study.algorithm.model_dump())
     for index, config in enumerate(study.search.configurations):
         for name, value in config.items():
             key = ("search", "configurations", index, name)
@@ -166,6 +216,11 @@ def _check_configurations(study: Study, path: Path, lines: Lines) -> None:
             if not _contains(space[name], value):
                 what = f"{shown}: space.{name} does not contain {value}"
                 raise StudyError(what, where=at, fix="widen the space, or give another value")
+        whole = {**study.algorithm.model_dump(exclude_none=True), **recipe, **config}
+        lacking = [name for name in conditions.active(whole) if name not in whole]
+        if lacking:
+            what = f"search.configurations.{index} has no value for {lacking[0]}, and neither has the recipe"
+            raise StudyError(what, where=line_of(path, lines, ("search", "configurations", index)), fix="add it")
 
 
 def _check_constraints(study: Study, path: Path, lines: Lines) -> None:
@@ -182,6 +237,10 @@ def _check_constraints(study: Study, path: Path, lines: Lines) -> None:
     for index, share in enumerate(shares_left(study.space, study.search.constraints, fixed)):
         text = study.search.constraints[index]
         constraint, at = Constraint(text, fixed), line_of(path, lines, ("search", "constraints", index))
+        null = [name for name in constraint.names if fixed[name] is None and name not in study.space]
+        if null:
+            what = f"{text!r} reads {null[0]}, which is left to the objective"
+            raise StudyError(what, where=at, fix=f"set algorithm.{null[0]}, or search it")
         if not share:
             what = f"none of {DRAWS:,} random configurations meets {text!r}" + (" and those above it" if index else "")
             raise StudyError(what, where=at, fix="loosen it, or widen the space")

@@ -38,9 +38,16 @@ _SHORT = {
     "learning_rate": "lr",
     "lr_scheduler": "sched",
     "clip_range": "clip",
+    "clip_range_high": "clip+",
+    "dual_clip": "dual",
     "grad_clip": "gclip",
     "kl_coef": "kl",
     "rollouts": "G",
+    "dynamic_sampling": "dyn",
+    "value_coef": "vf",
+    "value_clip": "vclip",
+    "value_lr_factor": "vlr",
+    "gae_lambda": "lam",
 }
 _LEFT = ("model", "", "state")
 

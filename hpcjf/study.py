@@ -118,10 +118,17 @@ class TaskSection(Section):
     embedder: str = Field("sentence-transformers/all-MiniLM-L6-v2", description="Sentence embedder for plp.")
 
 
-class AlgorithmSection(Section):
-    """Fixed settings of training; what the search varies stands under ``space``."""
+ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "gspo", "rloo", "reinforce_pp", "ppo", "hargo"]
 
-    objective: Literal["grpo"] = "grpo"
+
+class AlgorithmSection(Section):
+    """Fixed settings of training; what the search varies stands under ``space``.
+
+    Where null is allowed it means the objective's default, which docs/objectives.md lists. What an objective has no
+    part for does nothing, so that one study can search over objectives.
+    """
+
+    objective: ObjectiveName = "grpo"
     prompts_per_step: int = Field(16, ge=1, description="Prompts of one rollout batch, i.e. of one global step.")
     minibatches: int = Field(2, ge=1, description="Optimiser updates per rollout batch; with 1 the clip range is dead.")
     max_new_tokens: int = Field(256, ge=1)
@@ -133,10 +140,35 @@ class AlgorithmSection(Section):
     micro_batch: int = Field(64, ge=1, description="Completions per forward and backward pass.")
     learning_rate: float = Field(1e-6, gt=0)
     lr_scheduler: Literal["constant", "cosine"] = "constant"
-    clip_range: float = Field(0.2, gt=0)
+    clip_range: float | None = Field(None, gt=0, description="Largest distance of the importance ratio below 1.")
+    clip_range_high: float | None = Field(
+        None, gt=0, description="The same above 1; null = clip_range, times 1.4 in dapo and 4/3 in gspo."
+    )
+    dual_clip: float | None = Field(None, gt=1, description="Largest ratio where the advantage is negative.")
     grad_clip: float = Field(1.0, gt=0)
-    kl_coef: float = Field(0.001, ge=0)
+    kl_coef: float | None = Field(None, ge=0)
+    kl_estimator: Literal["k1", "k2", "k3"] | None = Field(
+        None, description="Of the KL that is trained on; the trace always has k3."
+    )
+    kl_in: Literal["loss", "reward"] | None = None
     rollouts: int = Field(5, ge=2, description="Completions per prompt (the group size G).")
+    dynamic_sampling: bool | None = Field(
+        None, description="Draw further prompts in the place of groups whose rewards are all equal."
+    )
+    max_redraws: int | None = Field(None, ge=1, description="Most further batches of prompts that one step draws.")
+    value_coef: float | None = Field(None, ge=0, description="ppo: coefficient of the value head's loss.")
+    value_clip: float | None = Field(None, gt=0, description="ppo: largest step of a value within a rollout batch.")
+    value_lr_factor: float | None = Field(
+        None, gt=0, description="ppo: learning rate of the value head over learning_rate."
+    )
+    gae_lambda: float | None = Field(None, ge=0, le=1, description="ppo: decay of the advantage estimate.")
+    hargo_alpha: float | None = Field(None, ge=0, description="hargo: how much confidence scales an advantage.")
+    hargo_rho: float | None = Field(None, ge=0, lt=1, description="hargo: decay of the running log-probability.")
+    hargo_weights: Literal["advantage", "confidence"] | None = Field(
+        None, description="hargo: what weights come from; confidence is the paper's ablation B2."
+    )
+    hargo_weighted_kl: bool | None = Field(None, description="hargo: put the KL inside the weighting.")
+    hargo_flat_kl: bool | None = Field(None, description="hargo: keep the KL of groups whose rewards are all equal.")
 
 
 Value = bool | int | float | str
@@ -194,7 +226,11 @@ class Categorical(_Conditional):
 
 
 Dimension = Annotated[RealRange | IntegerRange | Categorical, Field(discriminator="type")]
-SEARCHABLE = ("learning_rate", "lr_scheduler", "clip_range", "grad_clip", "kl_coef", "rollouts")
+SEARCHABLE = (
+    "objective", "learning_rate", "lr_scheduler", "clip_range", "clip_range_high", "dual_clip", "grad_clip", "kl_coef",
+    "kl_estimator", "kl_in", "rollouts", "dynamic_sampling", "value_coef", "value_clip", "value_lr_factor",
+    "gae_lambda", "hargo_alpha", "hargo_rho", "hargo_weights", "hargo_weighted_kl", "hargo_flat_kl",
+)  # fmt: skip
 """The names that ``space`` may search, in canonical order."""
 
 
@@ -216,7 +252,7 @@ Method = Literal["jfhpo", "recipe", "grid", "random", "sha", "hyperband", "asha"
 
 def _readable(text: str) -> str:
     """A constraint over numbers of ``algorithm``."""
-    numbers = [name for name, field in AlgorithmSection.model_fields.items() if field.annotation in (int, float)]
+    numbers = [name for name, field in AlgorithmSection.model_fields.items() if field.annotation in _NUMBERS]
     try:
         return Constraint(text, numbers).text
     except StudyError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +12,13 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from hpcjf.analysis.dead import dead_dimensions
 from hpcjf.config import at_line, read_study
 from hpcjf.errors import HpcjfError, ModelError, StudyError, TaskError, UserError
 from hpcjf.resolve import cache_folder, resolve_sizes, resolve_study
-from hpcjf.study import SEARCHABLE, IntegerRange, RealRange, Study
+from hpcjf.study import AlgorithmSection, IntegerRange, RealRange, Study
+from hpcjf.training.objectives.chosen import policy_gradient
+from hpcjf.training.objectives.table import OBJECTIVES
 
 Resolve = Callable[..., Study]
 FakeModel = Callable[[str, int], Path]
@@ -53,12 +57,12 @@ class TestRecipe:
             "grad_clip": 1.0, "kl_coef": 0.001, "rollouts": 5,
         }  # fmt: skip
         assert study.space is not None
-        assert tuple(study.space) == SEARCHABLE
+        assert tuple(study.space) == tuple(study.recipe)
         assert study.space["learning_rate"] == RealRange(low=1e-6, high=1e-2, log=True)
 
     @pytest.mark.parametrize("name", ["verl_grpo_gsm8k", "lora_small", "tiny_arithmetic"])
     def test_shipped_recipes_resolve(self, resolve: Resolve, name: str) -> None:
-        assert set(resolve(recipe=name).recipe) == set(SEARCHABLE)
+        assert len(resolve(recipe=name).recipe) == 6
 
     def test_what_is_not_searched_becomes_a_fixed_setting(self, resolve: Resolve) -> None:
         study = resolve(space={"rollouts": {"type": "integer", "low": 2, "high": 8}})
@@ -215,6 +219,77 @@ CLIP = {"type": "real", "low": 0.1, "high": 0.4}
 SCHEDULE = {"type": "categorical", "choices": ["constant", "cosine"]}
 
 
+OBJECTIVE = {"type": "categorical", "choices": ["grpo", "dapo", "hargo"]}
+HIGH = {"type": "real", "low": 0.2, "high": 0.4, "when": {"objective": "dapo"}}
+
+
+class TestObjectives:
+    def test_a_recipe_for_another_objective_lends_what_all_objectives_have(self, resolve: Resolve) -> None:
+        study = resolve(algorithm={"objective": "gspo"})
+        assert set(study.recipe) == set(study.space or ()) == {"learning_rate", "lr_scheduler", "grad_clip", "rollouts"}
+        assert study.algorithm.clip_range is study.algorithm.kl_coef is None
+        assert set(resolve(algorithm={"objective": "grpo"}).recipe) > set(study.recipe)
+
+    def test_null_means_the_objective_s_default_and_may_start_a_search(self, resolve: Resolve) -> None:
+        space = {
+            "kl_coef": {"type": "real", "low": 0.0, "high": 0.1},
+            "hargo_alpha": {"type": "real", "low": 0.0, "high": 1.0},
+        }
+        study = resolve(algorithm={"objective": "hargo"}, space=space)
+        assert study.recipe == {"kl_coef": 0.02, "hargo_alpha": 0.3}
+        fixed = resolve(algorithm={"kl_coef": None, "clip_range": None})
+        assert fixed.algorithm.kl_coef is fixed.algorithm.clip_range is None
+
+    def test_the_objective_is_a_dimension_and_others_hang_on_it(self, resolve: Resolve) -> None:
+        space = {"objective": OBJECTIVE, "clip_range_high": HIGH}
+        study = resolve(space=space)
+        assert study.recipe == {"objective": "grpo"}
+        assert list(study.space or ()) == ["objective", "clip_range_high"]
+        assert study.algorithm.clip_range_high is None, "inactive means the objective's default, not the recipe's value"
+        started = resolve(space=space, recipe={"objective": "dapo", "clip_range_high": 0.3})
+        assert started.recipe == {"objective": "dapo", "clip_range_high": 0.3}
+        assert started.algorithm.clip_range_high is None
+        assert resolve(space=space, recipe={"objective": "dapo"}).recipe["clip_range_high"] == 0.28  # type: ignore[index]
+        given = [{"objective": "dapo", "clip_range_high": 0.3}]
+        assert resolve(space=space, search={"configurations": given}).search.configurations == tuple(given)
+
+    def test_the_example_of_the_docs_starts_from_each_objective_s_defaults(self, resolve: Resolve) -> None:
+        page = (Path(__file__).parents[1] / "docs/objectives.md").read_text()
+        example = re.findall(r"```yaml\n(.*?)```", page, re.S)[0].replace("e-", ".0e-")
+        study = resolve(**yaml.safe_load(example))
+        assert study.recipe == {"objective": "grpo", "learning_rate": 1e-4}
+        assert dead_dimensions(study) == {}
+        for objective in ("grpo", "dapo", "hargo"):
+            trained = AlgorithmSection.model_validate(study.algorithm.model_dump() | {"objective": objective})
+            assert policy_gradient(trained) == OBJECTIVES[objective]
+
+    @pytest.mark.parametrize(
+        ("sections", "said"),
+        [
+            (
+                {"space": {"dual_clip": {"type": "real", "low": 2, "high": 5}}},
+                "space.dual_clip: neither the recipe nor its objective has a value for it; give recipe.dual_clip",
+            ),
+            (
+                {"space": {"objective": OBJECTIVE, "clip_range_high": HIGH}}
+                | {"search": {"configurations": [{"objective": "dapo"}]}},
+                "search.configurations.0 has no value for clip_range_high, and neither has the recipe; add it",
+            ),
+            (
+                {"space": {"rollouts": ROLLOUTS}, "search": {"constraints": ["dual_clip <= rollouts"]}},
+                "'dual_clip <= rollouts' reads dual_clip, which is left to the objective; set algorithm.dual_clip",
+            ),
+            ({"recipe": {"objective": "gpro"}, "space": {"rollouts": ROLLOUTS}}, "objective cannot be 'gpro'; did you"),
+            ({"algorithm": {"dual_clip": 1}}, "algorithm.dual_clip cannot be 1; give a number greater than 1"),
+            ({"algorithm": {"value_coef": True}}, "algorithm: value_coef cannot be true; give a number"),
+        ],
+    )
+    def test_what_is_missing_is_told(
+        self, resolve: Resolve, tmp_path: Path, sections: dict[str, Any], said: str
+    ) -> None:
+        assert said in refused(resolve, StudyError, tmp_path, **sections)
+
+
 class TestConditions:
     def test_the_recipe_keeps_what_is_active_in_it(self, resolve: Resolve) -> None:
         space = {"lr_scheduler": SCHEDULE, "clip_range": {**CLIP, "when": {"lr_scheduler": "cosine"}}}
@@ -241,7 +316,7 @@ class TestConditions:
             ({"lr_scheduler": "linear"}, "study.yaml:17: space.clip_range.when: space.lr_scheduler never is 'linear'"),
             ({"clip_range": 0.2}, "study.yaml:17: space.clip_range.when: clip_range is a real range"),
             ({"minibatches": 0}, "study.yaml:13: algorithm.minibatches cannot be 0; give a number greater"),
-            ({"objective": "ppo"}, "study.yaml:13: algorithm.objective cannot be 'ppo'; did you mean grpo?"),
+            ({"objective": "grppo"}, "study.yaml:13: algorithm.objective cannot be 'grppo'; did you mean grpo?"),
         ],
     )
     def test_a_condition_that_nothing_meets(

@@ -14,11 +14,12 @@ from hpcjf.core.lifecycle import Attempt
 from hpcjf.core.stopping import StopDecision, decide
 from hpcjf.errors import StoreError
 from hpcjf.store.layout import RunLayout
-from hpcjf.store.traces import read_trace
+from hpcjf.store.traces import TRACE_COLUMNS, read_trace
 from hpcjf.study import StoppingSection
 from hpcjf.types import Purpose, Trial
 
 Rows = NDArray[np.void]
+_COMMON = [column.name for column in TRACE_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class TraceWatch:
         return known
 
     def whole(self, attempt: Attempt, before: Sequence[Attempt]) -> Rows | None:
-        """All rows of the training that the attempt goes on with, one a step, as far as ``read`` has brought them.
+        """All rows of the training that the attempt goes on with, one a step, as far as ``read`` has brought them, in
+        the columns that every trace has: attempts of another version may have others of the objective.
 
         ``before``: earlier attempts of the configuration on the model, in their order. What they wrote up to the
         checkpoint that this one went on from belongs to the same training.
@@ -62,9 +64,9 @@ class TraceWatch:
         parts = [*self._past[attempt.name], *([] if own is None else [own])]
         if not parts:
             return None
-        whole = parts.pop()
+        whole = parts.pop()[_COMMON]
         for past in reversed(parts):
-            whole = np.concatenate([past[past["step"] < whole["step"][0]], whole])
+            whole = np.concatenate([past[past["step"] < whole["step"][0]][_COMMON], whole])
         return whole
 
     def _past_rows(self, before: Sequence[Attempt]) -> Iterator[Rows]:

@@ -54,9 +54,9 @@ class Constraint:
     def holds(self, values: Values) -> bool:
         """Whether ``values`` meet it; a comparison of what is no finite number (1 / 0, an overflow) is false.
 
-        True where a name has no value: an inactive dimension constrains nothing.
+        True where a name has no value, or None: an inactive dimension constrains nothing.
         """
-        return any(name not in values for name in self.names) or self._holds(values)
+        return any(values.get(name) is None for name in self.names) or self._holds(values)
 
 
 def _fault(what: str, fix: str = "write e.g. rollouts * prompts_per_step <= 128") -> StudyError:

@@ -25,7 +25,7 @@ def shares_left(
     left = [{**fixed, **conditions.prune(row)} for row in rows]
     shares = []
     for text in constraints:
-        constraint = Constraint(text, left[0] if left else fixed)
+        constraint = Constraint(text, {**fixed, **dimensions})
         left = [values for values in left if constraint.holds(values)]
         shares.append(len(left) / DRAWS)
     return shares

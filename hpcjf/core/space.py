@@ -158,7 +158,7 @@ class Space:
     @property
     def defaults(self) -> Config:
         """What a dimension is trained with where it is inactive and ``fixed`` tells."""
-        return {name: self._fixed[name] for name in self._axes if name in self._fixed}
+        return {name: self._fixed[name] for name in self._axes if self._fixed.get(name) is not None}
 
     def active(self, config: Config) -> tuple[str, ...]:
         """The names that ``config`` needs a value for."""

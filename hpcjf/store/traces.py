@@ -66,6 +66,23 @@ TRACE_COLUMNS = (
 )
 """The columns of every trace. Those of the objective follow, and the row's checksum comes last."""
 
+OBJECTIVE_COLUMNS = (
+    Column("redraws", "<f8", "batches", "further batches of prompts that dynamic sampling drew"),
+    Column("groups", "<f8", "groups", "prompt groups that dynamic sampling kept for the loss"),
+    Column("value_loss", "<f8", "1", "mean loss of the value head, before its coefficient"),
+    Column("hargo_advantage_mean", "<f8", "1", "mean of the scaled advantages A'"),
+    Column("hargo_advantage_spread", "<f8", "1", "their standard deviation in a group, mean over groups"),
+    Column("hargo_confidence_mean", "<f8", "1", "mean of the confidences c"),
+    Column("hargo_confidence_spread", "<f8", "1", "their standard deviation in a group, mean over groups"),
+    Column("hargo_distinction_mean", "<f8", "1", "mean of the distinctions d"),
+    Column("hargo_distinction_spread", "<f8", "1", "their standard deviation in a group, mean over groups"),
+    Column("hargo_weight_mean", "<f8", "1", "mean of the weights w"),
+    Column("hargo_weight_spread", "<f8", "1", "their standard deviation in a group, mean over groups"),
+    Column("hargo_fallback", "<f8", "1", "share of groups with equal weights for want of a difference"),
+    Column("hargo_level", "<f8", "nats/token", "running log-probability that confidence is measured from"),
+)
+"""What only some objectives have, NaN with the others. Files of older versions lack them."""
+
 _CRC = Column("crc", "<u4", "CRC-32", "checksum of the row's other bytes")
 _DATASET = "trace"
 _CHUNK_ROWS = 256

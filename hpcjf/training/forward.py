@@ -62,6 +62,19 @@ def completion_logits(model: Any, prompt: Tensor, prompt_mask: Tensor, completio
     return logits.float()
 
 
+def completion_outputs(
+    model: Any, prompt: Tensor, prompt_mask: Tensor, completion: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """:func:`completion_logits` and the last hidden states that gave them, ``[B, R, H]``, in the model's dtype."""
+    seen: list[Tensor] = []
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
+    try:
+        logits = completion_logits(model, prompt, prompt_mask, completion, mask)
+    finally:
+        hook.remove()
+    return logits, torch.cat([states.repeat_interleave(len(completion) // len(states), 0) for states in seen], 1)
+
+
 @functools.cache
 def _cache_argument(forward: Callable[..., Any]) -> str:
     """The argument's name changed within transformers 5."""

@@ -14,9 +14,20 @@ def batch_indices(rows: int, seed: int, step: int, size: int) -> list[int]:
     return [_shuffled(rows, seed, epoch)[place] for epoch, place in places]
 
 
-def stream_seed(seed: int, step: int) -> int:
-    """Seed of the sampling stream of one global step, in [0, 2**63)."""
-    return int.from_bytes(hashlib.sha256(f"sampling {seed} {step}".encode()).digest()[:8]) >> 1
+def draw_indices(rows: int, seed: int, step: int, redraw: int, size: int) -> list[int]:
+    """Draw 0 of a global step are its :func:`batch_indices`. Further ones shuffle all rows, for themselves, and repeat
+    none unless ``size`` is larger."""
+    if not redraw:
+        return batch_indices(rows, seed, step, size)
+    order = list(range(rows))
+    random.Random(f"redraw {seed} {step} {redraw}").shuffle(order)
+    return [order[place % rows] for place in range(size)]
+
+
+def stream_seed(seed: int, step: int, redraw: int = 0) -> int:
+    """Seed of the sampling stream of one draw of a global step, in [0, 2**63)."""
+    name = f"sampling {seed} {step}" + (f" {redraw}" if redraw else "")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
 
 
 @functools.lru_cache(maxsize=2)

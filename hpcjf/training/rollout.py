@@ -51,7 +51,7 @@ def sample(
         _complete(policy, prompts[i : i + size], group, noise[i * group : (i + size) * group], temperature)
         for i in range(0, len(prompts), size)
     ]
-    return parts[0] if len(parts) == 1 else _joined(policy, prompts, parts)
+    return joined(policy, prompts, parts)
 
 
 def greedy(policy: Policy, prompts: Sequence[Sequence[int]], *, max_new_tokens: int) -> Rollout:
@@ -67,6 +67,37 @@ def texts(policy: Policy, rollout: Rollout) -> list[str]:
         ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     return decoded
+
+
+def joined(policy: Policy, prompts: Sequence[Sequence[int]], parts: Sequence[Rollout]) -> Rollout:
+    """``parts`` one after the other; ``prompts`` are those of all of them."""
+    if len(parts) == 1:
+        return parts[0]
+    prompt_ids, prompt_mask = left_padded(prompts, policy.pad_id, policy.device)
+    width = max(part.completion_ids.shape[1] for part in parts)
+
+    def wide(name: str, fill: float) -> Tensor:
+        rows = [getattr(part, name) for part in parts]
+        return torch.cat([torch.nn.functional.pad(row, (0, width - row.shape[1]), value=fill) for row in rows])
+
+    truncated = torch.cat([part.truncated for part in parts])
+    ids, mask = wide("completion_ids", policy.pad_id), wide("completion_mask", 0)
+    return Rollout(prompt_ids, prompt_mask, ids, mask, wide("logprobs", 0.0), truncated)
+
+
+def take(rollout: Rollout, groups: Sequence[int]) -> Rollout:
+    """The rollout of these prompts alone, in this order."""
+    prompts = torch.tensor(groups, device=rollout.prompt_ids.device)
+    rows = torch.arange(len(rollout.completion_ids), device=prompts.device).view(len(rollout.prompt_ids), -1)
+    own = rows[prompts].flatten()
+    return Rollout(
+        rollout.prompt_ids[prompts],
+        rollout.prompt_mask[prompts],
+        rollout.completion_ids[own],
+        rollout.completion_mask[own],
+        rollout.logprobs[own],
+        rollout.truncated[own],
+    )
 
 
 def left_padded(prompts: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -129,16 +160,3 @@ def _pick(logits: Tensor, noise: Tensor, temperature: float | None) -> tuple[Ten
         target = (noise.double() * cumulative[:, -1]).unsqueeze(1)
         token = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_max(logits.shape[-1] - 1)
     return token, logprobs.gather(1, token.unsqueeze(1)).squeeze(1)
-
-
-def _joined(policy: Policy, prompts: Sequence[Sequence[int]], parts: Sequence[Rollout]) -> Rollout:
-    prompt_ids, prompt_mask = left_padded(prompts, policy.pad_id, policy.device)
-    width = max(part.completion_ids.shape[1] for part in parts)
-
-    def wide(name: str, fill: float) -> Tensor:
-        rows = [getattr(part, name) for part in parts]
-        return torch.cat([torch.nn.functional.pad(row, (0, width - row.shape[1]), value=fill) for row in rows])
-
-    truncated = torch.cat([part.truncated for part in parts])
-    ids, mask = wide("completion_ids", policy.pad_id), wide("completion_mask", 0)
-    return Rollout(prompt_ids, prompt_mask, ids, mask, wide("logprobs", 0.0), truncated)

@@ -1,6 +1,6 @@
-"""GRPO post-training of one policy: rollouts, rewards, updates, evaluation, exact resume.
+"""RL post-training of one policy: rollouts, rewards, updates, evaluation, exact resume.
 
-Where it leaves the paper's letter: the prompt of a group runs once per pass; completions without a finite reward are
+Where it leaves the papers' letter: the prompt of a group runs once per pass; completions without a finite reward are
 left out of the loss; an update without gradient is not taken, since Adam's momentum would move the weights.
 """
 
@@ -13,18 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hpcjf.errors import StudyError, TrainingError
 from hpcjf.study import AlgorithmSection, ModelSection
 from hpcjf.tasks.base import Row
 from hpcjf.training import rollout as rollouts
 from hpcjf.training.checkpoint import read_state, restore_streams, write_state
-from hpcjf.training.objectives.advantages import Advantages, group_advantages
-from hpcjf.training.order import batch_indices, stream_seed
+from hpcjf.training.learner import Learner, ValueHead
+from hpcjf.training.measures import step_metrics
+from hpcjf.training.objectives.advantages import groups_with_signal
+from hpcjf.training.objectives.chosen import policy_gradient
+from hpcjf.training.order import draw_indices, stream_seed
+from hpcjf.training.pieces import pieces
 from hpcjf.training.policy import load_policy
 from hpcjf.training.schedule import rate_factor
-from hpcjf.training.update import Tally, accumulate, pieces
+from hpcjf.training.targets import Plan, Targets, make_targets
+from hpcjf.training.update import Tally, accumulate
 
 Score = Callable[[Sequence[Row], Sequence[str]], Sequence[float | None]]
 Render = Callable[[Row, Any], list[int]]
@@ -36,8 +40,8 @@ class Trainer:
     """One policy on its way from step 0 to ``horizon`` global steps.
 
     ``algorithm`` already holds the trial's hyperparameters. Data order is a function of (``seed``, epoch, position),
-    sampling one of (``seed``, step) and the weights. ``render`` gives a row's prompt as token ids. ``score`` gives a
-    reward per row and completion; None, NaN and infinities are counted and kept away from the optimiser.
+    sampling one of (``seed``, step, redraw) and the weights. ``render`` gives a row's prompt as token ids. ``score``
+    gives a reward per row and completion; None, NaN and infinities are counted and kept away from the optimiser.
     """
 
     def __init__(
@@ -59,38 +63,53 @@ class Trainer:
         self.step = 0
         self.algorithm, self.horizon, self.seed = algorithm, horizon, seed
         self._rows, self._score, self._render = train_rows, score, render
+        objective = policy_gradient(algorithm)
         self._policy = load_policy(model, model_path, seed=seed)
         self._parameters = self._policy.parameters()
-        self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=algorithm.learning_rate, weight_decay=algorithm.weight_decay, fused=True
-        )
+        self._head = ValueHead(self._policy) if objective.critic else None
+        self._learner = Learner(self._policy, objective, algorithm.temperature, self._head)
+        groups = [{"params": part, "lr": algorithm.learning_rate} for part in self._trained()]
+        self._optimizer = torch.optim.AdamW(groups, weight_decay=algorithm.weight_decay, fused=True)
         self._taken = 0  # global steps with an update; drives the learning rate
+        self._level: float | None = None  # HARGO's running log-probability
 
     def train_step(self) -> dict[str, float]:
         """One rollout batch and its updates. Returns the step's metrics.
 
-        kl (k3 estimate to the reference), entropy (nats) and clip_fraction are means over the tokens in the loss, at
-        the time of their update; loss and grad_norm (before clipping) means over the updates; reward_std is the
-        standard deviation (n denominator) over all finite rewards; tokens counts the sampled tokens;
+        kl (k3 estimate to the reference), entropy (nats), clip_fraction and value_loss are means over the tokens in the
+        loss, at the time of their update; loss and grad_norm (before clipping) means over the updates; reward_std is
+        the standard deviation (n denominator) over all finite rewards; tokens counts the sampled tokens;
         skipped is 1 where no update had a gradient; a gradient that is not finite moves nothing either, shows in loss
-        or grad_norm and is not "skipped". NaN stands for "not measured". Raises TrainingError.
+        or grad_norm and is not "skipped". NaN stands for "not measured". Rewards, lengths and groups without variance
+        are those of all that was drawn. Raises TrainingError.
         """
-        chosen = batch_indices(len(self._rows), self.seed, self.step, self.algorithm.prompts_per_step)
-        rows = [self._rows[i] for i in chosen]
-        batch = self._sample(rows)
-        rewards = self._rewards([row for row in rows for _ in range(self.algorithm.rollouts)], batch)
-        advantages = group_advantages(rewards, self.algorithm.rollouts)
+        drawn, rewards, redraws = self._draw()
+        metrics = {}
+        batch, kept = drawn, rewards
+        if self._learner.objective.dynamic_sampling:
+            batch, kept = self._with_signal(drawn, rewards)
+            metrics = {"redraws": float(redraws), "groups": float(len(batch.prompt_ids))}
+        parts = torch.arange(len(batch.prompt_ids)).tensor_split(self.algorithm.minibatches)
+        minibatches = [groups.tolist() for groups in parts if len(groups)]
+        plan = Plan(
+            minibatches, self.algorithm.micro_batch, self.algorithm.max_new_tokens, self._taken == 0, self._level
+        )
+        targets = make_targets(self._learner, batch, kept, plan)
         rate = self.algorithm.learning_rate * rate_factor(
             self.algorithm.lr_scheduler, self._taken, self.algorithm.warmup_steps, self.horizon
         )
         tally = Tally()
         moved = False
-        for groups in torch.arange(len(rows)).tensor_split(self.algorithm.minibatches):
-            moved = self._update(batch, advantages, groups.tolist(), rate, tally, fresh=not moved) or moved
+        for groups in minibatches:
+            moved = self._update(batch, targets, groups, rate, tally, fresh=not moved) or moved
         self.step += 1
         self._taken += moved
+        self._level = targets.level
         skipped = not moved and all(map(math.isfinite, tally.norms))
-        return _metrics(batch, advantages, rewards, tally) | {"skipped": float(skipped), "learning_rate": rate}
+        metrics |= step_metrics(drawn, rewards, tally) | targets.metrics
+        if self._head:
+            metrics["value_loss"] = tally.per_token(tally.value_loss)
+        return metrics | {"skipped": float(skipped), "learning_rate": rate}
 
     def evaluate(self, rows: Sequence[Row]) -> list[float]:
         """Score of the greedy completion of each row, NaN where the score is None. Leaves the training state alone."""
@@ -114,6 +133,8 @@ class Trainer:
             "taken": self._taken,
             "identity": self._identity(),
             "optimizer": self._optimizer.state_dict(),
+            "level": self._level,
+            "head": self._head and self._head.state_dict(),
         }
         write_state(folder, state)
 
@@ -130,8 +151,10 @@ class Trainer:
         self._policy.load(folder / "policy")
         try:
             self._optimizer.load_state_dict(state["optimizer"])
-            self.step, self._taken = int(state["step"]), int(state["taken"])
-        except (KeyError, ValueError, TypeError) as error:
+            self.step, self._taken, self._level = int(state["step"]), int(state["taken"]), state.get("level")
+            if self._head:
+                self._head.load_state_dict(state["head"])
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise TrainingError(f"optimiser state does not fit ({error})", where=str(folder)) from error
         restore_streams(state)
 
@@ -140,14 +163,43 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         self._policy.save(folder)
 
-    def _sample(self, rows: Sequence[Row]) -> rollouts.Rollout:
+    def _trained(self) -> list[list[torch.nn.Parameter]]:
+        """The policy's parameters, and those of the value head."""
+        return [self._parameters, *([list(self._head.parameters())] if self._head else [])]
+
+    def _draw(self) -> tuple[rollouts.Rollout, list[float | None], int]:
+        """All completions of the step with their rewards, and the number of further draws: with dynamic sampling there
+        are some until enough groups carry a signal (DAPO), ``max_redraws`` at most."""
+        objective, size, group = self._learner.objective, self.algorithm.prompts_per_step, self.algorithm.rollouts
+        prompts: list[list[int]] = []
+        parts: list[rollouts.Rollout] = []
+        rewards: list[float | None] = []
+        for redraw in range(1 + objective.max_redraws):
+            rows = [self._rows[i] for i in draw_indices(len(self._rows), self.seed, self.step, redraw, size)]
+            new = [self._render(row, self._policy.tokenizer) for row in rows]
+            parts.append(self._sample(new, redraw))
+            prompts += new
+            rewards += self._rewards([row for row in rows for _ in range(group)], parts[-1])
+            if not objective.dynamic_sampling or len(groups_with_signal(rewards, group)) >= size:
+                break
+        return rollouts.joined(self._policy, prompts, parts), rewards, redraw
+
+    def _with_signal(
+        self, drawn: rollouts.Rollout, rewards: Sequence[float | None]
+    ) -> tuple[rollouts.Rollout, list[float | None]]:
+        """The first groups that carry a signal, as many as a step has prompts; without any, the first draw."""
+        size, group = self.algorithm.prompts_per_step, self.algorithm.rollouts
+        groups = groups_with_signal(rewards, group)[:size] or list(range(size))
+        return rollouts.take(drawn, groups), [rewards[i * group + j] for i in groups for j in range(group)]
+
+    def _sample(self, prompts: Sequence[Sequence[int]], redraw: int) -> rollouts.Rollout:
         return rollouts.sample(
             self._policy,
-            [self._render(row, self._policy.tokenizer) for row in rows],
+            prompts,
             group=self.algorithm.rollouts,
             max_new_tokens=self.algorithm.max_new_tokens,
             temperature=self.algorithm.temperature,
-            generator=torch.Generator().manual_seed(stream_seed(self.seed, self.step)),
+            generator=torch.Generator().manual_seed(stream_seed(self.seed, self.step, redraw)),
             batch=self.algorithm.micro_batch * _SAMPLING_FACTOR,
         )
 
@@ -160,7 +212,7 @@ class Trainer:
     def _update(
         self,
         batch: rollouts.Rollout,
-        advantages: Advantages,
+        targets: Targets,
         groups: list[int],
         rate: float,
         tally: Tally,
@@ -169,67 +221,42 @@ class Trainer:
     ) -> bool:
         """One minibatch; False where there was no gradient, or one that is not finite: then nothing moves."""
         self._optimizer.zero_grad(set_to_none=True)
-        completions = int(advantages.valid[groups].sum())
-        if not completions:
+        seen = [p for p in pieces(batch, groups, self.algorithm.micro_batch) if bool(p.of(targets.counted).any())]
+        if not seen:
             return False
-        loss = 0.0
         start = self._taken == 0 and fresh
-        for piece in pieces(batch, advantages, groups, self.algorithm.micro_batch):
-            if bool(piece.counted.any()):
-                loss += accumulate(
-                    self._policy,
-                    piece,
-                    self.algorithm,
-                    completions=completions,
-                    tally=tally,
-                    fresh=fresh,
-                    start=start,
-                )
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.algorithm.grad_clip))
+        loss = 0.0
+        for piece in seen:
+            loss += accumulate(self._learner, piece, targets, tally, fresh=fresh, start=start)
+        norms = [float(torch.nn.utils.clip_grad_norm_(part, self.algorithm.grad_clip)) for part in self._trained()]
+        norm = math.hypot(*norms)
         tally.losses.append(loss)
         tally.norms.append(norm)
         if norm == 0 or not math.isfinite(norm):
             return False
-        before = [parameter.detach().clone() for parameter in self._parameters] if start else []
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
+        before = [parameter.detach().clone() for parameter in self._parameters] if start and norms[0] else []
+        self._step(norms, rate)
         if before and all(map(torch.equal, before, self._parameters)):
             raise TrainingError(
-                f"nothing is trained: an update with gradient norm {norm:.3g} left all weights as they were",
+                f"nothing is trained: an update with gradient norm {norms[0]:.3g} left all weights as they were",
                 fix="raise the learning rate",
             )
         return True
+
+    def _step(self, norms: Sequence[float], rate: float) -> None:
+        """Let policy and value head move, each only where it has a gradient."""
+        critic = self._learner.objective.critic
+        factors = [1.0, critic.rate_factor if critic else 1.0]
+        for group, norm, factor in zip(self._optimizer.param_groups, norms, factors, strict=False):
+            group["lr"] = rate * factor
+            for parameter in group["params"] if norm == 0 else ():
+                parameter.grad = None
+        self._optimizer.step()
 
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a checkpoint to be resumed."""
         settings = self.algorithm.model_dump(exclude=set(_RESUMABLE))
         return {"seed": self.seed, "horizon": self.horizon, "reference": self._policy.reference_identity(), **settings}
-
-
-def _metrics(
-    batch: rollouts.Rollout, advantages: Advantages, rewards: Sequence[float | None], tally: Tally
-) -> dict[str, float]:
-    finite = torch.tensor([r for r in rewards if r is not None and math.isfinite(r)], dtype=torch.float64)
-    lengths = batch.completion_mask.sum(1)
-    return {
-        "kl": tally.per_token(tally.kl),
-        "reward_mean": _mean(finite),
-        "reward_std": float(finite.std(correction=0)) if len(finite) else math.nan,
-        "reward_nonfinite": float(len(rewards) - len(finite)),
-        "entropy": tally.per_token(tally.entropy),
-        "loss": _mean(torch.tensor(tally.losses, dtype=torch.float64)),
-        "grad_norm": _mean(torch.tensor(tally.norms, dtype=torch.float64)),
-        "clip_fraction": tally.per_token(tally.clipped),
-        "response_length": _mean(lengths.double()),
-        "truncated_fraction": _mean(batch.truncated.double()),
-        "zero_variance_fraction": _mean(advantages.zero_variance.double()),
-        "tokens": float(lengths.sum()),
-    }
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.mean()) if len(values) else math.nan
 
 
 def _make_deterministic() -> None:

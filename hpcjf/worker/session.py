@@ -13,7 +13,7 @@ from hpcjf.errors import FencedError
 from hpcjf.store.layout import AttemptPaths, RunLayout
 from hpcjf.store.messages import AttemptResult, AttemptSpec, StopOrder
 from hpcjf.store.registry import Registry, RegistryEntry
-from hpcjf.store.traces import TraceWriter
+from hpcjf.store.traces import OBJECTIVE_COLUMNS, TraceWriter
 from hpcjf.study import AlgorithmSection, Study
 from hpcjf.tasks import TaskData, load_task, needs_embedder, render, score
 from hpcjf.tasks.base import Row
@@ -111,7 +111,7 @@ class Session:
     def _train(self) -> tuple[Cause, str]:
         every, saved = self.study.checkpoints.save_every, self.trainer.step
         self._alone()
-        with TraceWriter(self.paths.trace) as trace:
+        with TraceWriter(self.paths.trace, OBJECTIVE_COLUMNS) as trace:
             while self.trainer.step < self.spec.steps:
                 verdict = self._verdict()
                 if verdict:

@@ -58,6 +58,53 @@ def test_a_dimension_of_one_value(dimension: dict[str, Any], value: str) -> None
     assert dead({"kl_coef": dimension}) == {"kl_coef": f"training takes {value} for all of its values"}
 
 
+REAL = {"type": "real", "low": 0.0, "high": 0.9}
+ONE_UP = {"type": "real", "low": 1.5, "high": 3.0}
+
+
+def category(*choices: Any) -> dict[str, Any]:
+    return {"type": "categorical", "choices": list(choices)}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "names"),
+    [
+        ({}, {"hargo_alpha": REAL, "gae_lambda": REAL, "kl_in": category("loss", "reward")}, "gae_lambda hargo_alpha"),
+        ({"objective": "ppo"}, {"hargo_alpha": REAL, "gae_lambda": REAL, "value_coef": REAL}, "hargo_alpha"),
+        ({"objective": "ppo", "value_coef": 0.0}, {"gae_lambda": REAL, "value_clip": ONE_UP}, "value_clip"),
+        ({"minibatches": 1}, {"clip_range_high": ONE_UP, "dual_clip": ONE_UP}, "clip_range clip_range_high dual_clip"),
+        ({"clip_range_high": 0.3}, {"dual_clip": ONE_UP}, ""),
+        ({"objective": "hargo"}, {"hargo_rho": REAL, "hargo_weights": category("advantage", "confidence")}, ""),
+        ({"objective": "hargo", "hargo_alpha": 0.0}, {"hargo_rho": REAL}, "hargo_rho"),
+        ({"objective": "hargo", "hargo_weights": "confidence"}, {"hargo_alpha": REAL}, "hargo_alpha"),
+        (
+            {"objective": "hargo"},
+            {"hargo_alpha": REAL, "hargo_weights": category("advantage", "confidence")},
+            "",
+        ),
+        ({"objective": "hargo"}, {"kl_in": category("loss", "reward"), "hargo_flat_kl": category(True, False)}, ""),
+        ({"objective": "hargo", "kl_in": "reward"}, {"hargo_flat_kl": category(True, False)}, "hargo_flat_kl"),
+        ({}, {"objective": category("grpo", "ppo"), "gae_lambda": REAL}, ""),
+        (
+            {},
+            {"objective": category("grpo", "ppo"), "gae_lambda": REAL | {"when": {"objective": "grpo"}}},
+            "gae_lambda",
+        ),
+    ],
+)
+def test_knobs_of_other_objectives(algorithm: dict[str, Any], space: dict[str, Any], names: str) -> None:
+    assert " ".join(sorted(dead(space, algorithm=algorithm))) == names
+
+
+def test_an_estimator_of_a_kl_that_is_not_there() -> None:
+    space = {"kl_estimator": category("k2", "k3"), "kl_coef": {"type": "categorical", "choices": [0.0, 0.1]}}
+    assert dead(space) == {}
+    models = [{"name": "s", "path": "builtin:tiny-s"}]
+    study = {"models": models, "space": {"kl_estimator": space["kl_estimator"]}, "algorithm": {"kl_coef": 0.0}}
+    reason = "with these settings it changes nothing in grpo"
+    assert dead_dimensions(Study.model_validate(study)) == {"kl_estimator": reason}
+
+
 def test_a_condition_that_the_settings_never_meet() -> None:
     space = {
         "clip_range": SPACE["clip_range"] | {"when": {"minibatches": [4, 8]}},

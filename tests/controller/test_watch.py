@@ -9,7 +9,7 @@ import pytest
 from hpcjf.controller.watch import TraceWatch
 from hpcjf.core.lifecycle import Attempt
 from hpcjf.store.layout import RunLayout
-from hpcjf.store.traces import TraceWriter
+from hpcjf.store.traces import OBJECTIVE_COLUMNS, TraceWriter
 from hpcjf.study import StoppingSection
 from hpcjf.types import Cause, Fidelity, Purpose, Trial
 
@@ -71,6 +71,19 @@ def test_rows_beyond_the_checkpoint_are_not_counted_twice(layout: RunLayout) -> 
     watch = TraceWatch(layout, StoppingSection(rule="paper"))
     watch.read(second)
     assert watch.verdict(TRIAL, second, [first]) is None
+
+
+def test_attempts_of_a_version_without_the_objectives_columns_are_joined(layout: RunLayout) -> None:
+    before, after = attempt(layout, 0, {1: 0.5, 2: 0.6}), attempt(layout, 1, {})
+    layout.attempt(1, 1).trace.unlink()
+    with TraceWriter(layout.attempt(1, 1).trace, OBJECTIVE_COLUMNS) as trace:
+        trace.append(step=2, reward_mean=0.7, hargo_level=-1.0)
+        trace.append(step=3, reward_mean=0.8)
+    watch = TraceWatch(layout, StoppingSection())
+    watch.read(after)
+    whole = watch.whole(after, [before])
+    assert whole is not None
+    assert whole["reward_mean"].tolist() == [0.5, 0.7, 0.8]
 
 
 def test_final_runs_and_stopping_ones_are_left_alone(layout: RunLayout) -> None:

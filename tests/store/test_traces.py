@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hpcjf.errors import DiskFullError, StoreError, UntrustedPathError
-from hpcjf.store.traces import TRACE_COLUMNS, Column, TraceWriter, read_trace, salvage
+from hpcjf.store.traces import OBJECTIVE_COLUMNS, TRACE_COLUMNS, Column, TraceWriter, read_trace, salvage
 
 
 @pytest.fixture
@@ -39,6 +39,15 @@ def byte_of_row(path: Path, row: int) -> int:
 
 def plain_write(path: Path) -> Any:
     return h5py.File(path, "r+", libver=("v110", "v110"), locking=False)
+
+
+def test_columns_of_objectives_are_nan_where_an_objective_has_none_and_absent_in_older_files(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "new.h5", OBJECTIVE_COLUMNS) as writer:
+        writer.append(step=1, value_loss=0.5)
+    rows = read_trace(tmp_path / "new.h5")
+    assert rows["value_loss"].tolist() == [0.5]
+    assert all(np.isnan(rows[column.name]).all() for column in OBJECTIVE_COLUMNS if column.name != "value_loss")
+    assert read_trace(written(tmp_path / "old.h5", 2))["step"].tolist() == [0, 1]
 
 
 def test_rows_are_readable_while_the_writer_lives_and_after(path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcjf.training.order import batch_indices, stream_seed
+from hpcjf.training.order import batch_indices, draw_indices, stream_seed
 from hpcjf.training.schedule import rate_factor
 
 
@@ -31,6 +31,17 @@ def test_order_and_streams_stay_what_they_were() -> None:
     assert batch_indices(10, 0, 1, 4) == [5, 1, 2, 7]
     assert stream_seed(0, 0) == 3558906391716469279
     assert len({stream_seed(seed, step) for seed in range(20) for step in range(20)}) == 400
+
+
+def test_further_draws_are_functions_of_seed_step_and_number() -> None:
+    assert draw_indices(50, 1, 2, 0, 8) == batch_indices(50, 1, 2, 8)
+    found = {(seed, step, redraw): tuple(draw_indices(50, seed, step, redraw, 8)) for seed in range(3)
+             for step in range(3) for redraw in range(1, 3)}  # fmt: skip
+    assert len(set(found.values())) == len(found)
+    assert all(len(set(indices)) == 8 for indices in found.values())
+    assert found[1, 2, 1] == tuple(draw_indices(50, 1, 2, 1, 8))
+    assert sorted(draw_indices(3, 0, 0, 1, 6)) == [0, 0, 1, 1, 2, 2]
+    assert len({stream_seed(0, step, redraw) for step in range(20) for redraw in range(4)}) == 80
 
 
 def test_warm_up_rises_to_the_peak_and_never_starts_at_zero() -> None:

@@ -6,14 +6,18 @@ import pytest
 import torch
 
 from hpcjf.study import AlgorithmSection
+from hpcjf.training.learner import Learner
 from hpcjf.training.objectives.advantages import Advantages, group_advantages
+from hpcjf.training.objectives.chosen import policy_gradient
+from hpcjf.training.pieces import pieces
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout, sample
-from hpcjf.training.update import Tally, accumulate, pieces
+from hpcjf.training.targets import Plan, Targets, make_targets
+from hpcjf.training.update import Tally, accumulate
 
 PROMPTS = [[4, 5, 14, 6, 7, 17], [8, 17], [9, 9, 9, 17]]
 REWARDS = [0.0, 1.0, 0.5, None, 0.25, 1.0, 0.0, 0.0, 2.0, 1.0, 1.0, float("nan")]
-ALGORITHM = AlgorithmSection(rollouts=4, clip_range=0.1, kl_coef=0.3)
+OBJECTIVE = policy_gradient(AlgorithmSection(rollouts=4, clip_range=0.1, kl_coef=0.3))
 
 
 @pytest.fixture
@@ -35,32 +39,31 @@ def advantages() -> Advantages:
 
 
 @pytest.mark.parametrize(("size", "shapes"), [(64, [(3, 12)]), (9, [(2, 8), (1, 4)]), (4, [(1, 4)] * 3)])
-def test_pieces_hold_as_many_whole_groups_as_fit(
-    rollout: Rollout, advantages: Advantages, size: int, shapes: list[tuple[int, int]]
-) -> None:
-    found = list(pieces(rollout, advantages, [0, 1, 2], size))
+def test_pieces_hold_as_many_whole_groups_as_fit(rollout: Rollout, size: int, shapes: list[tuple[int, int]]) -> None:
+    found = list(pieces(rollout, [0, 1, 2], size))
     assert [(len(piece.prompt), len(piece.ids)) for piece in found] == shapes
 
 
 @pytest.mark.parametrize(("size", "rows"), [(3, [3, 1]), (1, [1] * 4)])
-def test_larger_groups_are_cut(rollout: Rollout, advantages: Advantages, size: int, rows: list[int]) -> None:
-    found = list(pieces(rollout, advantages, [1, 2], size))
+def test_larger_groups_are_cut(rollout: Rollout, size: int, rows: list[int]) -> None:
+    found = list(pieces(rollout, [1, 2], size))
     assert [len(piece.ids) for piece in found] == rows * 2
     assert all(len(piece.prompt) == 1 for piece in found)
 
 
 @pytest.mark.parametrize("size", [64, 8, 4, 3, 1])
 def test_pieces_lose_no_token_and_count_none_without_a_finite_reward(
-    rollout: Rollout, advantages: Advantages, size: int
+    policy: Policy, rollout: Rollout, advantages: Advantages, size: int
 ) -> None:
     completions, prompts, gains, counted = [], [], [], []
-    for piece in pieces(rollout, advantages, [0, 1, 2], size):
+    targets = targets_of(policy, rollout, [[0, 1, 2]], size)
+    for piece in pieces(rollout, [0, 1, 2], size):
         completions += [ids[mask].tolist() for ids, mask in zip(piece.ids, piece.attended, strict=True)]
         copies = len(piece.ids) // len(piece.prompt)
         own = [ids[mask].tolist() for ids, mask in zip(piece.prompt, piece.prompt_mask, strict=True)]
         prompts += [prompt for prompt in own for _ in range(copies)]
-        gains += piece.advantages.tolist()
-        counted += [int(row.sum()) for row in piece.counted]
+        gains += piece.of(targets.gains).tolist()
+        counted += [int(row.sum()) for row in piece.of(targets.counted)]
         assert bool(piece.attended.any(0).all())
         assert bool(piece.prompt_mask.any(0).all())
     whole = zip(rollout.completion_ids, rollout.completion_mask, strict=True)
@@ -68,6 +71,11 @@ def test_pieces_lose_no_token_and_count_none_without_a_finite_reward(
     assert prompts == [prompt for prompt in PROMPTS for _ in range(4)]
     assert gains == pytest.approx(advantages.values.flatten().tolist())
     assert counted == [0 if i in (3, 11) else len(row) for i, row in enumerate(completions)]
+
+
+def targets_of(policy: Policy, rollout: Rollout, minibatches: list[list[int]], size: int) -> Targets:
+    plan = Plan(minibatches, size, max_length=9, start=False, level=None)
+    return make_targets(Learner(policy, OBJECTIVE, 1.0, None), rollout, REWARDS, plan)
 
 
 def textbook_loss(policy: Policy, rollout: Rollout, advantages: Advantages, rows: range) -> torch.Tensor:
@@ -109,9 +117,10 @@ def test_loss_and_gradient_are_the_textbook_ones(
     wanted = [parameter.grad for parameter in policy.parameters()]
     policy.model.zero_grad()
     tally, loss = Tally(), 0.0
-    for piece in pieces(rollout, advantages, [1, 2], size):
-        if bool(piece.counted.any()):
-            loss += accumulate(policy, piece, ALGORITHM, completions=7, tally=tally, fresh=False, start=False)
+    targets = targets_of(policy, rollout, [[0], [1, 2]], size)
+    for piece in pieces(rollout, [1, 2], size):
+        if bool(piece.of(targets.counted).any()):
+            loss += accumulate(Learner(policy, OBJECTIVE, 1.0, None), piece, targets, tally, fresh=False, start=False)
     assert loss == pytest.approx(expected.item(), abs=1e-5)
     for parameter, gradient in zip(policy.parameters(), wanted, strict=True):
         assert parameter.grad is not None

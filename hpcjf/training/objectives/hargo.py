@@ -27,6 +27,16 @@ class HargoWeights:
     weights: Tensor
     fallback: Tensor
 
+    def of(self, groups: slice) -> HargoWeights:
+        """Those of some groups."""
+        return HargoWeights(
+            self.advantages[groups],
+            self.confidence[groups],
+            self.distinction[groups],
+            self.weights[groups],
+            self.fallback[groups],
+        )
+
 
 def reference_confidence(
     reference: Tensor, mask: Tensor, running: float | None, decay: float

@@ -44,8 +44,11 @@ def policy_loss(
     gains = torch.where(mask, gains, 0.0) if gains.dim() == 2 else gains.unsqueeze(1)
     ratio = importance_ratio(logprobs, old, mask, objective.ratio)
     surrogate, clipped = clipped_surrogate(ratio, gains, objective.clip_low, objective.clip_high, objective.dual_clip)
-    total = weighted_sum(surrogate, mask, scales)
-    if objective.kl.place == "loss" and objective.kl.coefficient and reference is not None:
-        kl = kl_estimate(logprobs, reference, mask, objective.kl.estimator)
-        total = total + objective.kl.coefficient * weighted_sum(kl, mask, scales if kl_scales is None else kl_scales)
+    if objective.kl.place == "reward" or not objective.kl.coefficient or reference is None:
+        return PolicyLoss(weighted_sum(surrogate, mask, scales), clipped & mask)
+    penalty = objective.kl.coefficient * kl_estimate(logprobs, reference, mask, objective.kl.estimator)
+    if kl_scales is None:
+        total = weighted_sum(surrogate + penalty, mask, scales)
+    else:
+        total = weighted_sum(surrogate, mask, scales) + weighted_sum(penalty, mask, kl_scales)
     return PolicyLoss(total, clipped & mask)

@@ -31,11 +31,13 @@ class Kl:
 
 @dataclass(frozen=True)
 class Critic:
-    """The value head of PPO: λ of the advantage estimate, and clip range and coefficient of its loss."""
+    """The value head of PPO: λ of the advantage estimate, clip range and coefficient of its loss, and its learning rate
+    over the policy's."""
 
     decay: float = 0.95
     clip: float = 0.2
     coefficient: float = 0.1
+    rate_factor: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Hargo:
 class PolicyGradient:
     """An objective on sampled responses. ``advantage`` "returns" means one per token: rewards to come, γ = 1, less the
     values of the ``critic`` if there is one, normalised over the batch. ``dual_clip`` > 1 also bounds the loss of
-    unlikely responses. ``clip_low`` and ``clip_high`` are distances of the ratio from 1."""
+    unlikely responses. ``clip_low`` and ``clip_high`` are distances of the ratio from 1. ``max_redraws`` bounds what
+    ``dynamic_sampling`` draws, in batches."""
 
     paper: str
     advantage: Baseline | Literal["returns"]
@@ -66,6 +69,7 @@ class PolicyGradient:
     clip_high: float = 0.2
     dual_clip: float | None = None
     dynamic_sampling: bool = False
+    max_redraws: int = 3
     critic: Critic | None = None
     hargo: Hargo | None = None
 

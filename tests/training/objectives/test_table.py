@@ -6,10 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from hpcjf.study import AlgorithmSection
+from hpcjf.study import AlgorithmSection, ObjectiveName
 from hpcjf.training.objectives.table import OBJECTIVES, Objective, PolicyGradient, Preference
 
 PAGE = (Path(__file__).parents[3] / "docs/objectives.md").read_text()
@@ -43,15 +44,10 @@ def test_the_page_has_paper_and_defaults_of(name: str) -> None:
     assert ROWS[name] == (OBJECTIVES[name].paper, defaults(OBJECTIVES[name]))
 
 
-def test_a_study_s_defaults_are_those_of_grpo() -> None:
-    algorithm, objective = AlgorithmSection(), OBJECTIVES["grpo"]
-    assert isinstance(objective, PolicyGradient)
-    assert algorithm.clip_range == objective.clip_low == objective.clip_high
-    assert algorithm.kl_coef == objective.kl.coefficient
-
-
-def test_the_names_a_study_may_use_are_objectives() -> None:
-    assert AlgorithmSection().objective in OBJECTIVES
+def test_a_study_may_use_every_policy_gradient_objective_and_starts_with_grpo() -> None:
+    names = get_args(ObjectiveName)
+    assert names == tuple(name for name, one in OBJECTIVES.items() if isinstance(one, PolicyGradient))
+    assert AlgorithmSection().objective == "grpo"
 
 
 def test_only_dapo_draws_groups_anew_and_only_ppo_has_a_critic() -> None:
