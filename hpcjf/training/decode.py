@@ -155,7 +155,7 @@ def _product(module: Any) -> _Product | None:
     """Of a plain linear layer, or one with a plain adapter that is on."""
     if type(module) is nn.Linear:
         return _Product(module.weight, module.bias)
-    base, active = getattr(module, "base_layer", None), getattr(module, "active_adapters", ())
+    base, active = getattr(module, "base_layer", None), list(getattr(module, "active_adapters", []))
     if type(base) is not nn.Linear or len(active) != 1 or module.disable_adapters or module.merged:
         return None
     name = active[0]
