@@ -122,7 +122,7 @@ def _pick(logits: Tensor, noise: Tensor, temperature: float | None) -> tuple[Ten
         token = logprobs.argmax(-1)
     else:
         # float64: a float32 sum over a large vocabulary would lose rare tokens; right=True skips probability 0
-        cumulative = logprobs.double().exp().cumsum(-1)
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
         target = (noise.double() * cumulative[:, -1]).unsqueeze(1)
         token = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_max(logits.shape[-1] - 1)
     return token, logprobs.gather(1, token.unsqueeze(1)).squeeze(1)

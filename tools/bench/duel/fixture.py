@@ -54,6 +54,9 @@ def save_tiny(folder: Path) -> None:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
     symbols = [*_SPECIAL, *_SYMBOLS]
     symbols += [chr(_PRIVATE + i) for i in range(_ROWS - len(symbols))]
