@@ -30,7 +30,7 @@ def speed(name: str, pairs: Sequence[Pair]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for label, figure in FIGURES.items():
         ours, others = [figure(pair.ours) for pair in pairs], [figure(pair.trl) for pair in pairs]
-        yield f"| {label} | {np.mean(ours):.3g} | {np.mean(others):.3g} | {ratio(ours, others)} |"
+        yield f"| {label} | {_shown(ours)} | {_shown(others)} | {ratio(ours, others)} |"
     yield ""
 
 
@@ -62,3 +62,8 @@ def as_json(ratios: Mapping[str, Interval], agreed: Agreement | None) -> dict[st
     if agreed is not None:
         found |= {"curve_difference": agreed.difference.mean, "curves_agree": agreed.holds}
     return found
+
+
+def _shown(values: Sequence[float]) -> str:
+    """Their mean to three digits, without an exponent."""
+    return f"{float(f'{np.mean(values):.3g}'):g}"
