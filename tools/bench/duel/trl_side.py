@@ -45,7 +45,7 @@ def main() -> None:
         {"prompt": [{"role": "user", "content": prompt}] if chat else prompt, "answer": answer}
         for prompt, answer in questions(job.prompt)
     ]
-    # our algorithm, and none of the defaults that cost time here: bf16, gradient checkpointing
+    # our algorithm (of k3 its own gradient, as in GRPO), and no defaults that cost time: bf16, gradient checkpointing
     config = GRPOConfig(
         output_dir=job.folder,
         model_init_kwargs={"dtype": "float32"},
@@ -58,6 +58,7 @@ def main() -> None:
         learning_rate=job.rate,
         lr_scheduler_type="constant",
         beta=job.kl,
+        use_bias_correction_kl=False,
         loss_type="grpo",
         use_cpu=True,
         bf16=False,
