@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from hpcjf.errors import TrainingError
-from hpcjf.training.forward import call, prefill
+from hpcjf.training.decode import decoder
+from hpcjf.training.forward import prefill
 from hpcjf.training.policy import Policy
 
 
@@ -124,11 +125,9 @@ def _complete(
     ended = torch.zeros(size, dtype=torch.bool, device=policy.device)
     eos = torch.tensor(policy.eos_ids, dtype=torch.long, device=policy.device)
     active = torch.arange(size, device=policy.device)
-    seen = prompt_mask.repeat_interleave(group, 0)
-    padded = not bool(prompt_mask.all())
-    position = seen.sum(1, keepdim=True)
     with policy.precision():
         logits, cache = prefill(policy.model, prompt_ids, prompt_mask, group)
+        following = decoder(policy.model, cache, prompt_mask.repeat_interleave(group, 0), limit)
         for step in range(limit):
             token, logprob = _pick(logits.float(), noise[active, step], temperature)
             ids[active, step], logprobs[active, step] = token, logprob
@@ -136,14 +135,12 @@ def _complete(
             if bool(stop.any()):
                 lengths[active[stop]], ended[active[stop]] = step + 1, True
                 going = (~stop).nonzero().squeeze(1)
-                active, token, seen, position = active[going], token[going], seen[going], position[going]
+                active, token = active[going], token[going]
                 if active.numel():
-                    cache.batch_select_indices(going)
+                    following.keep(going)
             if step + 1 == limit or not active.numel():
                 break
-            seen = torch.cat([seen, seen.new_ones(len(seen), 1)], 1)
-            logits = call(policy.model, token.unsqueeze(1), seen if padded else None, position, cache)[:, -1]
-            position = position + 1
+            logits = following.step(token)
     width = int(lengths.max())
     mask = torch.arange(width, device=policy.device) < lengths.unsqueeze(1)
     return Rollout(prompt_ids, prompt_mask, ids[:, :width], mask, logprobs[:, :width], ~ended)
@@ -156,7 +153,7 @@ def _pick(logits: Tensor, noise: Tensor, temperature: float | None) -> tuple[Ten
         token = logprobs.argmax(-1)
     else:
         # float64: a float32 sum over a large vocabulary would lose rare tokens; right=True skips probability 0
-        cumulative = logprobs.double().exp().cumsum(-1)
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
         target = (noise.double() * cumulative[:, -1]).unsqueeze(1)
         token = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_max(logits.shape[-1] - 1)
     return token, logprobs.gather(1, token.unsqueeze(1)).squeeze(1)
