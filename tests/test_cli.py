@@ -426,7 +426,7 @@ class TestRunDirectory:
             ("seed: 0", "seed: 1", "study"),
             ("high: 8", "high: 9", "space"),
             ("max: 6", "max: 8", "budget"),
-            ("tiny_arithmetic", "{learning_rate: 1e-3}", "recipe"),
+            ("tiny_arithmetic", "{learning_rate: 1e-3}", "algorithm, recipe"),
         ],
     )
     def test_another_study_is_refused(
