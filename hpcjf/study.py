@@ -104,6 +104,7 @@ class ModelSection(Section):
 
 ArithmeticTask = Literal["arithmetic", "subtraction"]
 """Tasks whose rows are made, not read from files."""
+Template = Literal["auto", "chat", "plain"]
 TaskName = Literal[ArithmeticTask, "race_c", "race_fortran", "mlperf", "plp"]
 
 
@@ -112,7 +113,12 @@ class TaskSection(Section):
     path: str | None = Field(None, description="File, or folder of files, with the rows; none where they are made.")
     validation_rows: int = Field(128, ge=1, description="Rows cut from the training rows to score trials.")
     test_rows: int | None = Field(None, ge=1, description="Cap on test rows in the final comparison; null = all.")
-    max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are left out, and counted.")
+    max_prompt_tokens: int = Field(
+        512,
+        ge=1,
+        description="Longer prompts are left out, and counted; so are those that the model's context lacks room for.",
+    )
+    template: Template = Field("auto", description="Chat template of the model; auto is plain text where it has none.")
     leaks: Literal["mask", "keep"] = Field("mask", description="mask neutralises names that give a race label away.")
     split: Literal["grouped", "paper"] = Field("grouped", description="grouped keeps equal prompts on one side.")
     embedder: str = Field("sentence-transformers/all-MiniLM-L6-v2", description="Sentence embedder for plp.")
@@ -309,6 +315,11 @@ class StoppingSection(Section):
     warmup_steps: int = Field(10, ge=0, description="robust: no stop before this step, NaN apart.")
     kl_floor: float = Field(0.05, ge=0, description="robust: KL growth below this absolute KL is ignored.")
     kl_ceiling: float = Field(2.0, gt=0, description="robust: smoothed KL above this stops.")
+    entropy_floor: float = Field(
+        0.0,
+        ge=0,
+        description="robust: smoothed entropy below this stops, nats; 0 never stops, sure answers may be right.",
+    )
 
 
 class CheckpointSection(Section):

@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = Mapping[str, NDArray[np.generic]] | NDArray[np.void]
 """Columns ``step``, ``kl``, ``reward_mean``, each ``[T]``, one row per global step in order. Optional: ``reward_std``
-over the completions of a step, and ``skipped``, which marks steps without an update: where their metrics are NaN, they
-are undefined and no divergence. (Steps whose rewards are all equal are skipped as well, and do count.)"""
+over the completions of a step, ``entropy``, and ``skipped``, which marks steps without an update: where their metrics
+are NaN, they are undefined and no divergence. (Steps whose rewards are all equal are skipped as well, and do count.)"""
 
 NOISE_FACTOR = 3.0
 """robust: a drop counts once it exceeds this many standard deviations of the reward's step-to-step noise."""
@@ -55,6 +55,7 @@ class _Trace:
     kl: Floats
     reward: Floats
     reward_std: Floats
+    entropy: Floats
 
     @classmethod
     def of(cls, rows: Rows) -> _Trace:
@@ -63,11 +64,12 @@ class _Trace:
         kl, reward = (np.asarray(rows[name], dtype=np.float64) for name in ("kl", "reward_mean"))
         skipped = np.asarray(rows["skipped"] if "skipped" in names else np.zeros(len(step)), dtype=bool)
         std = np.asarray(rows["reward_std"] if "reward_std" in names else np.zeros(len(step)), dtype=np.float64)
+        entropy = np.asarray(rows["entropy"] if "entropy" in names else np.full(len(step), np.inf), dtype=np.float64)
         kept = ~(skipped & np.isnan(kl))
-        return cls(step, kl, reward, np.nan_to_num(std, nan=0.0, posinf=0.0)).only(kept)
+        return cls(step, kl, reward, np.nan_to_num(std, nan=0.0, posinf=0.0), entropy).only(kept)
 
     def only(self, rows: Bools | slice) -> _Trace:
-        return _Trace(self.step[rows], self.kl[rows], self.reward[rows], self.reward_std[rows])
+        return _Trace(self.step[rows], self.kl[rows], self.reward[rows], self.reward_std[rows], self.entropy[rows])
 
 
 def _dynamics(trace: _Trace, settings: StoppingSection) -> StopDecision | None:
@@ -93,11 +95,13 @@ def _paper(trace: _Trace, settings: StoppingSection) -> list[tuple[Cause, Bools,
 
 def _robust(trace: _Trace, settings: StoppingSection) -> list[tuple[Cause, Bools, str]]:
     kl, floor, ceiling = _smooth(trace.kl, settings.patience), settings.kl_floor, settings.kl_ceiling
+    entropy = _smooth(trace.entropy, settings.patience)
     # the KL starts at exactly 0 and rises like step²: its growth says nothing while training warms up
     growing = (_growth(kl) > settings.kl_growth) & (kl > floor) & (trace.step > settings.warmup_steps)
     return [
         (Cause.STOPPED_KL, growing, f"smoothed KL, above {floor:g}, grew by more than {settings.kl_growth:.0%}"),
         (Cause.STOPPED_KL, kl > ceiling, f"smoothed KL was above {ceiling:g}"),
+        (Cause.STOPPED_KL, entropy < settings.entropy_floor, f"smoothed entropy was below {settings.entropy_floor:g}"),
         (
             Cause.STOPPED_REWARD,
             _collapsed(trace, settings),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from hpcjf.errors import TaskError
+from hpcjf.study import Template
 from hpcjf.tasks.base import Row
 
 
@@ -20,14 +22,23 @@ class Tokenizer(Protocol):
     def encode(self, text: Any, *, add_special_tokens: Any) -> Any: ...
 
 
-def render(row: Row, tokenizer: Tokenizer) -> list[int]:
-    """Token ids of the prompt: one user turn of the chat template where there is one, else the plain text.
+def render(row: Row, tokenizer: Tokenizer, template: Template = "auto") -> list[int]:
+    """Token ids of the prompt: one user turn of the chat template, or the plain text.
 
-    Special tokens come once: a template writes its own, and a plain text must not end with EOS.
+    ``auto`` takes the template where there is one. Special tokens come once: a template writes its own, and a plain
+    text must not end with EOS. Raises TaskError where a template is wanted and missing, or refuses the turn.
     """
-    if getattr(tokenizer, "chat_template", None):
+    there = bool(getattr(tokenizer, "chat_template", None))
+    if template == "chat" and not there:
+        what = "the model's tokenizer has no chat template"
+        raise TaskError(what, where="task.template", fix="write plain, or take the instruction-tuned model")
+    if there and template != "plain":
         turns = [{"role": "user", "content": row.prompt}]
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        try:
+            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program and may raise anything
+            what = f"the model's chat template refuses a user's turn ({type(error).__name__}: {error})"
+            raise TaskError(what[:500], where="task.template", fix="write plain, or mend the template") from error
         return list(tokenizer.encode(text, add_special_tokens=False))
     bos = getattr(tokenizer, "bos_token", None)
     doubled = bos is not None and row.prompt.startswith(bos)

@@ -121,6 +121,14 @@ def load_tokenizer(model: ModelSection, path: Path) -> Any:
     return _loaded(AutoTokenizer, model, path, padding_side="left")
 
 
+def context_length(model: ModelSection, path: Path) -> int | None:
+    """Most tokens that the model was made for, None where its configuration names no limit. Raises ModelError."""
+    from transformers import AutoConfig
+
+    length: int | None = getattr(_loaded(AutoConfig, model, path), "max_position_embeddings", None)
+    return length
+
+
 def _read(model: ModelSection, path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

@@ -19,6 +19,7 @@ from hpcjf.study import AlgorithmSection, ModelSection
 from hpcjf.tasks.base import Row
 from hpcjf.training import rollout as rollouts
 from hpcjf.training.checkpoint import read_state, restore_streams, write_state
+from hpcjf.training.judge import Judge, Score
 from hpcjf.training.learner import Learner, ValueHead
 from hpcjf.training.measures import step_metrics
 from hpcjf.training.objectives.advantages import groups_with_signal
@@ -30,7 +31,6 @@ from hpcjf.training.schedule import rate_factor
 from hpcjf.training.targets import Plan, Targets, make_targets
 from hpcjf.training.update import Tally, accumulate
 
-Score = Callable[[Sequence[Row], Sequence[str]], Sequence[float | None]]
 Render = Callable[[Row, Any], list[int]]
 _SAMPLING_FACTOR = 8  # completions per sampling batch over ``micro_batch``: no activations are kept there
 _RESUMABLE = frozenset({"eval_every", "eval_batch", "micro_batch"})  # settings that a resumed run may change
@@ -41,7 +41,8 @@ class Trainer:
 
     ``algorithm`` already holds the trial's hyperparameters. Data order is a function of (``seed``, epoch, position),
     sampling one of (``seed``, step, redraw) and the weights. ``render`` gives a row's prompt as token ids. ``score``
-    gives a reward per row and completion; None, NaN and infinities are counted and kept away from the optimiser.
+    gives a reward per row and completion; None, NaN and infinities are counted and kept away from the optimiser, and so
+    are completions for which it raises (:class:`Judge`).
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Trainer:
         _make_deterministic()
         self.step = 0
         self.algorithm, self.horizon, self.seed = algorithm, horizon, seed
-        self._rows, self._score, self._render = train_rows, score, render
+        self._rows, self._judge, self._render = train_rows, Judge(score), render
         objective = policy_gradient(algorithm)
         self._policy = load_policy(model, model_path, seed=seed)
         self._parameters = self._policy.parameters()
@@ -122,7 +123,7 @@ class Trainer:
                 self._policy, [prompts[i] for i in part], max_new_tokens=self.algorithm.max_new_tokens
             )
             for i, score in zip(part, self._rewards([rows[i] for i in part], batch), strict=True):
-                scores[i] = math.nan if score is None else float(score)
+                scores[i] = math.nan if score is None else score
         return scores
 
     def save(self, folder: Path) -> None:
@@ -203,11 +204,8 @@ class Trainer:
             batch=self.algorithm.micro_batch * _SAMPLING_FACTOR,
         )
 
-    def _rewards(self, rows: Sequence[Row], batch: rollouts.Rollout) -> Sequence[float | None]:
-        rewards = self._score(rows, rollouts.texts(self._policy, batch))
-        if len(rewards) != len(rows):
-            raise TrainingError(f"the reward gave {len(rewards)} values for {len(rows)} completions")
-        return rewards
+    def _rewards(self, rows: Sequence[Row], batch: rollouts.Rollout) -> list[float | None]:
+        return self._judge(rows, rollouts.texts(self._policy, batch))
 
     def _update(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import resource
 import time
@@ -17,7 +18,7 @@ from hpcjf.store.traces import OBJECTIVE_COLUMNS, TraceWriter
 from hpcjf.study import AlgorithmSection, Study
 from hpcjf.tasks import TaskData, load_task, needs_embedder, render, score
 from hpcjf.tasks.base import Row
-from hpcjf.training.policy import load_tokenizer
+from hpcjf.training.policy import context_length, load_tokenizer
 from hpcjf.training.trainer import Trainer
 from hpcjf.types import Cause, Purpose
 from hpcjf.worker.prompts import fitting
@@ -66,7 +67,7 @@ class Session:
         self.entry.claim(spec.name, spec.generation)
         model = study.model(spec.model)
         tokenizer = load_tokenizer(model, Path(model.path))
-        self.data = fitting(load_task(study.task), tokenizer, study.task.max_prompt_tokens)
+        self.data = fitting(load_task(study.task), tokenizer, study, context_length(model, Path(model.path)))
         print("\n".join(self.data.notes), flush=True)
         self.trainer = self._trainer()
         if spec.purpose is Purpose.RECIPE:
@@ -105,7 +106,7 @@ class Session:
             score=reward,
             horizon=study.budget.max,
             seed=study.study.seed * 1000 + spec.training_seed,
-            render=render,
+            render=functools.partial(render, template=study.task.template),
         )
 
     def _train(self) -> tuple[Cause, str]:

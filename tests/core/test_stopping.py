@@ -123,6 +123,16 @@ class TestRobustStops:
         assert decision.cause is Cause.STOPPED_KL
         assert decision.step < 28, "well before the ceiling of 2.0"
 
+    def test_entropy_below_a_floor_that_is_set(self) -> None:
+        entropy = np.r_[np.full(20, 1.0), np.full(20, 0.01)]
+        collapsing = trace(STEADY, 0.3 + noise(0, 40, 0.02), entropy=entropy)
+        assert decide(collapsing, ROBUST) is None
+        decision = decide(collapsing, ROBUST.model_copy(update={"entropy_floor": 0.05}))
+        assert decision is not None
+        assert decision.cause is Cause.STOPPED_KL
+        assert "entropy was below 0.05" in decision.why
+        assert 25 <= decision.step <= 40
+
 
 def healthy_kl(seed: int, length: int) -> NDArray[np.float64]:
     level = 0.3 * (1 - np.exp(-np.arange(length) / 20)) ** 2

@@ -2,6 +2,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from hpcjf.errors import TaskError
 from hpcjf.tasks import Row, render
 
 SYMBOLS = ["<pad>", "<s>", "</s>", "<user>", "<bot>", *"0123456789+="]
@@ -44,3 +45,15 @@ def test_special_tokens_come_once(wrap, template, before, after):
 
 def test_bos_in_the_text_is_not_doubled():
     assert render(Row.of("<s>1+2=", ("3",), "mlperf"), tokenizer("<s> $A")) == [1, *ids("1+2=")]
+
+
+def test_a_template_may_be_left_aside_or_demanded():
+    assert render(ROW, tokenizer("<s> $A", TEMPLATE), "plain") == [1, *ids("07+85=")]
+    assert render(ROW, tokenizer("<s> $A", TEMPLATE), "chat") == render(ROW, tokenizer("<s> $A", TEMPLATE))
+    with pytest.raises(TaskError, match="no chat template"):
+        render(ROW, tokenizer("<s> $A"), "chat")
+
+
+def test_a_template_that_refuses_a_user_s_turn_is_named():
+    with pytest.raises(TaskError, match=r"refuses a user's turn \(TemplateError: system first\)"):
+        render(ROW, tokenizer(None, "{{ raise_exception('system first') }}"))

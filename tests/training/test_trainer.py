@@ -78,7 +78,7 @@ def test_kl_is_exactly_zero_at_the_first_step_and_grows(
 def test_bfloat16_starts_at_kl_zero_too(model_folder: Path, make_trainer: Make, adapter: str) -> None:
     model = make_trainer(adapter)
     section = ModelSection.model_validate({"name": "m", "path": ".", "dtype": "bfloat16", "adapter": {"type": adapter}})
-    trainer = Trainer(section, model_folder, model.algorithm, model._rows, model._score, 20, 0, model._render)
+    trainer = Trainer(section, model_folder, model.algorithm, model._rows, model._judge, 20, 0, model._render)
     metrics = train(trainer, 2)
     assert all(math.isfinite(value) for value in metrics[1].values())
     assert metrics[0]["skipped"] == 0
