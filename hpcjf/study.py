@@ -124,7 +124,12 @@ class TaskSection(Section):
     embedder: str = Field("sentence-transformers/all-MiniLM-L6-v2", description="Sentence embedder for plp.")
 
 
-ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "gspo", "rloo", "reinforce_pp", "ppo", "hargo"]
+ObjectiveName = Literal[
+    "grpo", "dr_grpo", "dapo", "gspo", "rloo", "reinforce_pp", "ppo", "hargo", "dpo", "kto", "simpo"
+]
+Pipeline = Literal["rl", "sft", "sft_gold", "sft_then_rl", "parallel"]
+SUPERVISED: tuple[Pipeline, ...] = ("sft", "sft_gold")
+"""Pipelines that never sample: no reward and no KL is measured in them."""
 
 
 class AlgorithmSection(Section):
@@ -134,7 +139,11 @@ class AlgorithmSection(Section):
     part for does nothing, so that one study can search over objectives.
     """
 
-    objective: ObjectiveName = "grpo"
+    pipeline: Pipeline = Field(
+        "rl",
+        description="RL on rewards, SFT on one or on all (gold) references, one after the other, or both averaged.",
+    )
+    objective: ObjectiveName = Field("grpo", description="Objective of the RL part.")
     prompts_per_step: int = Field(16, ge=1, description="Prompts of one rollout batch, i.e. of one global step.")
     minibatches: int = Field(2, ge=1, description="Optimiser updates per rollout batch; with 1 the clip range is dead.")
     max_new_tokens: int = Field(256, ge=1)
@@ -175,6 +184,14 @@ class AlgorithmSection(Section):
     )
     hargo_weighted_kl: bool | None = Field(None, description="hargo: put the KL inside the weighting.")
     hargo_flat_kl: bool | None = Field(None, description="hargo: keep the KL of groups whose rewards are all equal.")
+    preference_beta: float | None = Field(None, gt=0, description="dpo, kto, simpo: scale of the implied reward.")
+    preference_margin: float | None = Field(None, ge=0, description="simpo: target margin between the two responses.")
+    sft_learning_rate: float = Field(2e-5, gt=0, description="Peak learning rate of the SFT part.")
+    sft_batch: int = Field(16, ge=1, description="Demonstrations per update of the SFT part.")
+    sft_share: float = Field(0.3, gt=0, lt=1, description="sft_then_rl: share of the full budget that is SFT.")
+    parallel_weight: float = Field(
+        0.5, ge=0, le=1, description="parallel: weight of the RL update in the average; 1 is RL alone."
+    )
 
 
 Value = bool | int | float | str
@@ -233,9 +250,10 @@ class Categorical(_Conditional):
 
 Dimension = Annotated[RealRange | IntegerRange | Categorical, Field(discriminator="type")]
 SEARCHABLE = (
-    "objective", "learning_rate", "lr_scheduler", "clip_range", "clip_range_high", "dual_clip", "grad_clip", "kl_coef",
-    "kl_estimator", "kl_in", "rollouts", "dynamic_sampling", "value_coef", "value_clip", "value_lr_factor",
-    "gae_lambda", "hargo_alpha", "hargo_rho", "hargo_weights", "hargo_weighted_kl", "hargo_flat_kl",
+    "pipeline", "objective", "learning_rate", "lr_scheduler", "clip_range", "clip_range_high", "dual_clip",
+    "grad_clip", "kl_coef", "kl_estimator", "kl_in", "rollouts", "dynamic_sampling", "value_coef", "value_clip",
+    "value_lr_factor", "gae_lambda", "hargo_alpha", "hargo_rho", "hargo_weights", "hargo_weighted_kl",
+    "hargo_flat_kl", "preference_beta", "preference_margin", "sft_learning_rate", "sft_share", "parallel_weight",
 )  # fmt: skip
 """The names that ``space`` may search, in canonical order."""
 
@@ -369,6 +387,10 @@ class Study(Section):
             raise ValueError(f"model names must differ: {', '.join(names)}")
         if set(self.task.names) - set(get_args(ArithmeticTask)) and self.task.path is None:
             raise ValueError(f"task {', '.join(self.task.names)} needs task.path")
+        pipeline = (self.space or {}).get("pipeline")
+        pipelines = pipeline.choices if isinstance(pipeline, Categorical) else (self.algorithm.pipeline,)
+        if self.search.kl_ceiling is not None and set(SUPERVISED).intersection(pipelines):
+            raise ValueError("search.kl_ceiling needs a KL, which no pipeline of SFT alone measures; leave one out")
         if self.search.deterministic and self.checkpoints.max_gb is not None:
             raise ValueError("checkpoints.max_gb excludes search.deterministic: what it removes depends on timing")
         return self

@@ -20,8 +20,9 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = Mapping[str, NDArray[np.generic]] | NDArray[np.void]
 """Columns ``step``, ``kl``, ``reward_mean``, each ``[T]``, one row per global step in order. Optional: ``reward_std``
-over the completions of a step, ``entropy``, and ``skipped``, which marks steps without an update: where their metrics
-are NaN, they are undefined and no divergence. (Steps whose rewards are all equal are skipped as well, and do count.)"""
+over the completions of a step, ``entropy``, and ``skipped``, which marks steps without an update. Where KL and reward
+are both NaN, or the KL of a skipped step is, nothing was measured (supervised steps, no finite reward): no divergence.
+(Steps whose rewards are all equal are skipped as well, and do count.)"""
 
 NOISE_FACTOR = 3.0
 """robust: a drop counts once it exceeds this many standard deviations of the reward's step-to-step noise."""
@@ -65,7 +66,7 @@ class _Trace:
         skipped = np.asarray(rows["skipped"] if "skipped" in names else np.zeros(len(step)), dtype=bool)
         std = np.asarray(rows["reward_std"] if "reward_std" in names else np.zeros(len(step)), dtype=np.float64)
         entropy = np.asarray(rows["entropy"] if "entropy" in names else np.full(len(step), np.inf), dtype=np.float64)
-        kept = ~(skipped & np.isnan(kl))
+        kept = ~(np.isnan(kl) & (skipped | np.isnan(reward)))
         return cls(step, kl, reward, np.nan_to_num(std, nan=0.0, posinf=0.0), entropy).only(kept)
 
     def only(self, rows: Bools | slice) -> _Trace:

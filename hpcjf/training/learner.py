@@ -1,4 +1,4 @@
-"""What learns: the policy, its objective, and with a critic the value head on the policy."""
+"""What learns: the policy, and with a critic the value head on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from hpcjf.errors import TrainingError
 from hpcjf.training.forward import completion_logits, completion_outputs
 from hpcjf.training.objectives.logprobs import token_logprobs
-from hpcjf.training.objectives.table import PolicyGradient
 from hpcjf.training.pieces import Piece
 from hpcjf.training.policy import Policy
 
@@ -45,12 +44,11 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class Learner:
-    """``head`` is there where ``objective`` has a critic; ``temperature`` is that of sampling."""
+    """``head`` is there where the objective has a critic; log-probabilities are at ``temperature``."""
 
     policy: Policy
-    objective: PolicyGradient
-    temperature: float
-    head: ValueHead | None
+    temperature: float = 1.0
+    head: ValueHead | None = None
 
     def act(self, piece: Piece) -> Pass:
         """The policy as it stands."""

@@ -7,11 +7,12 @@ import hashlib
 import random
 
 
-def batch_indices(rows: int, seed: int, step: int, size: int) -> list[int]:
-    """Indices into ``rows`` training rows for global step ``step`` (from 0): positions ``step * size`` … of an endless
-    walk that shuffles anew in each epoch. A batch may cross an epoch's end and hold a row twice."""
+def batch_indices(rows: int, seed: int, step: int, size: int, walk: str = "order") -> list[int]:
+    """Indices into ``rows`` training rows for batch ``step`` (from 0): positions ``step * size`` … of an endless
+    walk that shuffles anew in each epoch. A batch may cross an epoch's end and hold a row twice. Walks of another name
+    are independent."""
     places = (divmod(position, rows) for position in range(step * size, (step + 1) * size))
-    return [_shuffled(rows, seed, epoch)[place] for epoch, place in places]
+    return [_shuffled(rows, f"{walk} {seed} {epoch}")[place] for epoch, place in places]
 
 
 def draw_indices(rows: int, seed: int, step: int, redraw: int, size: int) -> list[int]:
@@ -30,8 +31,8 @@ def stream_seed(seed: int, step: int, redraw: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
 
 
-@functools.lru_cache(maxsize=2)
-def _shuffled(rows: int, seed: int, epoch: int) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=4)
+def _shuffled(rows: int, name: str) -> tuple[int, ...]:
     order = list(range(rows))
-    random.Random(f"order {seed} {epoch}").shuffle(order)
+    random.Random(name).shuffle(order)
     return tuple(order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ class Policy:
     autocast: bool
     _frozen: Any | None
     _peft: Any | None
+    _anchor: list[Tensor] | None = None
 
     def parameters(self) -> list[nn.Parameter]:
         """Trainable parameters in a fixed order. Raises TrainingError where there are none."""
@@ -45,10 +46,45 @@ class Policy:
 
     @contextmanager
     def reference(self) -> Iterator[Any]:
-        """The reference model: the frozen copy, or with LoRA the base with the adapter off. No gradients inside."""
-        adapter_off: AbstractContextManager[Any] = self._peft.disable_adapter() if self._peft else nullcontext()
-        with torch.no_grad(), adapter_off:
+        """The reference model, without gradients inside: the frozen copy, with LoRA the base with the adapter off or,
+        after :meth:`take_as_reference`, with the adapter as it was then."""
+        if self._peft is None:
+            apart: AbstractContextManager[Any] = nullcontext()
+        else:
+            apart = self._peft.disable_adapter() if self._anchor is None else self._at(self._anchor)
+        with torch.no_grad(), apart:
             yield self.model if self._frozen is None else self._frozen
+
+    def take_as_reference(self, weights: Sequence[Tensor] | None = None) -> None:
+        """From here on the reference is the policy as it stands, or with ``weights`` as in :attr:`anchor`.
+
+        Raises ModelError where these do not fit.
+        """
+        own = [parameter.detach() for parameter in self.parameters()]
+        taken = own if weights is None else list(weights)
+        if [each.shape for each in taken] != [each.shape for each in own]:
+            raise ModelError("the reference's weights do not fit the model")
+        places = [torch.empty_like(each) for each in own] if self._frozen is None else list(self._frozen.parameters())
+        for place, weight in zip(places, taken, strict=True):
+            place.data.copy_(weight)
+        self._anchor = places
+
+    @property
+    def anchor(self) -> list[Tensor] | None:
+        """Trainable weights of a reference that was taken from the policy, in the order of :meth:`parameters`."""
+        return self._anchor
+
+    @contextmanager
+    def _at(self, weights: Sequence[Tensor]) -> Iterator[None]:
+        own = self.parameters()
+        kept = [parameter.data for parameter in own]
+        try:
+            for parameter, weight in zip(own, weights, strict=True):
+                parameter.data = weight
+            yield
+        finally:
+            for parameter, weight in zip(own, kept, strict=True):
+                parameter.data = weight
 
     def precision(self) -> AbstractContextManager[Any]:
         """Autocast to bfloat16 where full weights train in that dtype: the weights themselves stay float32,

@@ -86,11 +86,12 @@ def joined(policy: Policy, prompts: Sequence[Sequence[int]], parts: Sequence[Rol
     return Rollout(prompt_ids, prompt_mask, ids, mask, wide("logprobs", 0.0), truncated)
 
 
-def take(rollout: Rollout, groups: Sequence[int]) -> Rollout:
-    """The rollout of these prompts alone, in this order."""
-    prompts = torch.tensor(groups, device=rollout.prompt_ids.device)
-    rows = torch.arange(len(rollout.completion_ids), device=prompts.device).view(len(rollout.prompt_ids), -1)
-    own = rows[prompts].flatten()
+def take(rollout: Rollout, groups: Sequence[int], rows: Sequence[int] | None = None) -> Rollout:
+    """The rollout of these prompts alone, in this order, with all their completions or with ``rows``: as many for each
+    prompt, one prompt's after the other's."""
+    prompts = torch.tensor(groups, dtype=torch.long, device=rollout.prompt_ids.device)
+    every = torch.arange(len(rollout.completion_ids), device=prompts.device).view(len(rollout.prompt_ids), -1)
+    own = every[prompts].flatten() if rows is None else torch.tensor(rows, dtype=torch.long, device=prompts.device)
     return Rollout(
         rollout.prompt_ids[prompts],
         rollout.prompt_mask[prompts],

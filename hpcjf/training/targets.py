@@ -21,6 +21,7 @@ from hpcjf.training.objectives.hargo import (
 )
 from hpcjf.training.objectives.kl import kl_estimate
 from hpcjf.training.objectives.returns import penalised, token_advantages
+from hpcjf.training.objectives.table import Kl, PolicyGradient
 from hpcjf.training.pieces import pieces
 from hpcjf.training.rollout import Rollout
 
@@ -67,13 +68,15 @@ class _Passes:
     values: Tensor | None
 
 
-def make_targets(learner: Learner, rollout: Rollout, rewards: Sequence[float | None], plan: Plan) -> Targets:
+def make_targets(
+    learner: Learner, objective: PolicyGradient, rollout: Rollout, rewards: Sequence[float | None], plan: Plan
+) -> Targets:
     """Targets of one ``rollout`` batch with its rewards ``[B]``. Raises TrainingError where the policy was never
     updated and yet is not the reference."""
-    objective, group = learner.objective, len(rollout.completion_ids) // len(rollout.prompt_ids)
+    group = len(rollout.completion_ids) // len(rollout.prompt_ids)
     valid = torch.tensor([not math.isnan(reward) for reward in finite(rewards)], device=rollout.completion_ids.device)
     counted = rollout.completion_mask & valid.unsqueeze(1)
-    passes = _passes(learner, rollout, counted, plan)
+    passes = _passes(learner, objective.kl, rollout, counted, plan)
     penalty = objective.kl.coefficient if objective.kl.place == "reward" else 0.0
     returns = weights = None
     metrics: dict[str, float] = {}
@@ -90,7 +93,7 @@ def make_targets(learner: Learner, rollout: Rollout, rewards: Sequence[float | N
             confidence, level = reference_confidence(passes.reference, counted, level, objective.hargo.decay)
             weights = hargo_weights(objective.hargo, advantages, confidence.view(-1, group).cpu())
             gains, metrics = weights.advantages.flatten(), _hargo_metrics(weights, advantages, level)
-    scales, kl_scales = _scales(learner, counted, weights, plan, group)
+    scales, kl_scales = _scales(objective, counted, weights, plan, group)
     return Targets(
         counted=counted,
         sampled=rollout.logprobs,
@@ -105,8 +108,7 @@ def make_targets(learner: Learner, rollout: Rollout, rewards: Sequence[float | N
     )
 
 
-def _passes(learner: Learner, rollout: Rollout, counted: Tensor, plan: Plan) -> _Passes:
-    kl = learner.objective.kl
+def _passes(learner: Learner, kl: Kl, rollout: Rollout, counted: Tensor, plan: Plan) -> _Passes:
     in_reward = kl.place == "reward" and kl.coefficient > 0
     reference, penalty, values = (torch.zeros_like(rollout.logprobs) for _ in range(3))
     for piece in (p for groups in plan.minibatches for p in pieces(rollout, groups, plan.micro_batch)):
@@ -127,10 +129,10 @@ def _passes(learner: Learner, rollout: Rollout, counted: Tensor, plan: Plan) -> 
 
 
 def _scales(
-    learner: Learner, counted: Tensor, weights: HargoWeights | None, plan: Plan, group: int
+    objective: PolicyGradient, counted: Tensor, weights: HargoWeights | None, plan: Plan, group: int
 ) -> tuple[Tensor, Tensor | None]:
     lengths = counted.sum(1).view(-1, group)
-    objective, scales, kl_scales = learner.objective, [], []
+    scales, kl_scales = [], []
     for groups in plan.minibatches:
         part = slice(groups[0], groups[-1] + 1)
         own = lengths[part].flatten()

@@ -1,15 +1,21 @@
-"""The gradient of one piece of a minibatch, and what is measured on the way."""
+"""The gradient of one minibatch under a policy-gradient objective, and what is measured on the way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from hpcjf.training.learner import Learner, at_start
 from hpcjf.training.objectives.aggregate import weighted_sum
 from hpcjf.training.objectives.kl import kl_estimate
 from hpcjf.training.objectives.policy_loss import policy_loss
+from hpcjf.training.objectives.table import PolicyGradient
 from hpcjf.training.objectives.value import value_loss
-from hpcjf.training.pieces import Piece
+from hpcjf.training.optimiser import moves
+from hpcjf.training.pieces import Piece, pieces
+from hpcjf.training.rollout import Rollout
 from hpcjf.training.targets import Targets
 
 
@@ -29,37 +35,66 @@ class Tally:
         """Mean per token; NaN without tokens, since 0/0 is no measurement."""
         return total / self.tokens if self.tokens else float("nan")
 
+    def note(self, update: tuple[float, float] | None) -> bool:
+        """Keep loss and gradient norm of an update, if there was one; whether it moved anything."""
+        if update is None:
+            return False
+        self.losses.append(update[0])
+        self.norms.append(update[1])
+        return moves(update[1])
 
-def accumulate(learner: Learner, piece: Piece, targets: Targets, tally: Tally, *, fresh: bool, start: bool) -> float:
-    """Add the gradient of ``piece`` to the parameters; returns its share of the minibatch's loss.
+    def count(self, logprobs: Tensor, entropy: Tensor, counted: Tensor, reference: Tensor | None = None) -> None:
+        """Add the tokens in ``counted``, all ``[b, R]``; without a reference no KL."""
+        self.tokens += int(counted.sum())
+        self.entropy += float(entropy[counted].double().sum())
+        if reference is not None:
+            self.kl += float(kl_estimate(logprobs.detach(), reference, counted, "k3")[counted].double().sum())
 
-    ``fresh``: no update came after sampling, so the importance ratio is exactly 1 and the old log-probabilities are
-    this very pass; later minibatches take those recorded at sampling. ``start``: the policy was never updated, so any
-    difference to the reference is a fault (TrainingError).
-    """
-    logprobs, entropy, values = learner.act(piece)
-    counted, reference, scales = piece.of(targets.counted), piece.of(targets.reference), piece.of(targets.scales)
-    if start:
-        reference = at_start(logprobs, reference, counted)
-    found = policy_loss(
-        learner.objective,
-        logprobs,
-        logprobs.detach() if fresh else piece.of(targets.sampled),
-        piece.of(targets.gains),
-        counted,
-        scales,
-        reference=reference,
-        kl_scales=None if targets.kl_scales is None else piece.of(targets.kl_scales),
-    )
-    loss, critic = found.total, learner.objective.critic
-    if critic and values is not None and targets.values is not None and targets.returns is not None:
-        errors = value_loss(values, piece.of(targets.values), piece.of(targets.returns), counted, critic.clip)
-        loss = loss + critic.coefficient * weighted_sum(errors, counted, scales)
-        tally.value_loss += float(errors.detach()[counted].double().sum())
-    loss.backward()  # type: ignore[no-untyped-call]
-    kl = kl_estimate(logprobs.detach(), reference, counted, "k3")
-    tally.tokens += int(counted.sum())
-    tally.kl += float(kl[counted].double().sum())
-    tally.entropy += float(entropy[counted].double().sum())
-    tally.clipped += float(found.clipped.sum())
-    return float(loss.detach())
+
+@dataclass(frozen=True)
+class PolicyUpdate:
+    """The minibatches of one ``rollout`` with their ``targets``."""
+
+    learner: Learner
+    objective: PolicyGradient
+    rollout: Rollout
+    targets: Targets
+    micro_batch: int
+
+    def gradient(self, groups: Sequence[int], tally: Tally, *, fresh: bool, start: bool) -> float | None:
+        """Add the gradient of the minibatch ``groups`` to the parameters; its loss, None where no token is in it.
+
+        ``fresh``: no update came after sampling, so the importance ratio is exactly 1 and the old log-probabilities
+        are those of this very pass; later minibatches take those recorded at sampling. ``start``: the policy was never
+        updated, so any difference to the reference is a fault (TrainingError).
+        """
+        parts = pieces(self.rollout, groups, self.micro_batch)
+        seen = [piece for piece in parts if bool(piece.of(self.targets.counted).any())]
+        losses = [self._piece(piece, tally, fresh=fresh, start=start) for piece in seen]
+        return sum(losses) if losses else None
+
+    def _piece(self, piece: Piece, tally: Tally, *, fresh: bool, start: bool) -> float:
+        targets, critic = self.targets, self.objective.critic
+        logprobs, entropy, values = self.learner.act(piece)
+        counted, reference, scales = piece.of(targets.counted), piece.of(targets.reference), piece.of(targets.scales)
+        if start:
+            reference = at_start(logprobs, reference, counted)
+        found = policy_loss(
+            self.objective,
+            logprobs,
+            logprobs.detach() if fresh else piece.of(targets.sampled),
+            piece.of(targets.gains),
+            counted,
+            scales,
+            reference=reference,
+            kl_scales=None if targets.kl_scales is None else piece.of(targets.kl_scales),
+        )
+        loss = found.total
+        if critic and values is not None and targets.values is not None and targets.returns is not None:
+            errors = value_loss(values, piece.of(targets.values), piece.of(targets.returns), counted, critic.clip)
+            loss = loss + critic.coefficient * weighted_sum(errors, counted, scales)
+            tally.value_loss += float(errors.detach()[counted].double().sum())
+        loss.backward()  # type: ignore[no-untyped-call]
+        tally.count(logprobs, entropy, counted, reference)
+        tally.clipped += float(found.clipped.sum())
+        return float(loss.detach())

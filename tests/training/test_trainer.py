@@ -47,6 +47,10 @@ class Changing:
         return [self.constant] * len(responses)
 
 
+def scores_of_ones(rows: Sequence[Row], responses: Sequence[str]) -> list[float]:
+    return share_of_ones(responses)
+
+
 def share_of_ones(responses: Sequence[str]) -> list[float]:
     return [response.count("1") / 4 for response in responses]
 
@@ -78,7 +82,8 @@ def test_kl_is_exactly_zero_at_the_first_step_and_grows(
 def test_bfloat16_starts_at_kl_zero_too(model_folder: Path, make_trainer: Make, adapter: str) -> None:
     model = make_trainer(adapter)
     section = ModelSection.model_validate({"name": "m", "path": ".", "dtype": "bfloat16", "adapter": {"type": adapter}})
-    trainer = Trainer(section, model_folder, model.algorithm, model._rows, model._judge, 20, 0, model._render)
+    rows = split_rows()[0][:10]
+    trainer = Trainer(section, model_folder, model.algorithm, rows, scores_of_ones, 20, 0, model._render)
     metrics = train(trainer, 2)
     assert all(math.isfinite(value) for value in metrics[1].values())
     assert metrics[0]["skipped"] == 0
@@ -231,7 +236,7 @@ def test_schedule_and_warm_up_reach_the_optimiser(make_trainer: Make) -> None:
     trainer = make_trainer(warmup_steps=3, horizon=6, lr_scheduler="cosine")
     rates = [metrics["learning_rate"] / 1e-3 for metrics in train(trainer, 6)]
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 0.75, 0.25])
-    assert trainer._optimizer.param_groups[0]["lr"] == pytest.approx(2.5e-4)
+    assert trainer.rl.optimiser._adam.param_groups[0]["lr"] == pytest.approx(2.5e-4)
 
 
 @pytest.mark.parametrize("adapter", ["none", "lora"])

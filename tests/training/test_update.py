@@ -13,7 +13,7 @@ from hpcjf.training.pieces import pieces
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout, sample
 from hpcjf.training.targets import Plan, Targets, make_targets
-from hpcjf.training.update import Tally, accumulate
+from hpcjf.training.update import PolicyUpdate, Tally
 
 PROMPTS = [[4, 5, 14, 6, 7, 17], [8, 17], [9, 9, 9, 17]]
 REWARDS = [0.0, 1.0, 0.5, None, 0.25, 1.0, 0.0, 0.0, 2.0, 1.0, 1.0, float("nan")]
@@ -75,7 +75,7 @@ def test_pieces_lose_no_token_and_count_none_without_a_finite_reward(
 
 def targets_of(policy: Policy, rollout: Rollout, minibatches: list[list[int]], size: int) -> Targets:
     plan = Plan(minibatches, size, max_length=9, start=False, level=None)
-    return make_targets(Learner(policy, OBJECTIVE, 1.0, None), rollout, REWARDS, plan)
+    return make_targets(Learner(policy), OBJECTIVE, rollout, REWARDS, plan)
 
 
 def textbook_loss(policy: Policy, rollout: Rollout, advantages: Advantages, rows: range) -> torch.Tensor:
@@ -116,11 +116,10 @@ def test_loss_and_gradient_are_the_textbook_ones(
     expected.backward()
     wanted = [parameter.grad for parameter in policy.parameters()]
     policy.model.zero_grad()
-    tally, loss = Tally(), 0.0
+    tally = Tally()
     targets = targets_of(policy, rollout, [[0], [1, 2]], size)
-    for piece in pieces(rollout, [1, 2], size):
-        if bool(piece.of(targets.counted).any()):
-            loss += accumulate(Learner(policy, OBJECTIVE, 1.0, None), piece, targets, tally, fresh=False, start=False)
+    update = PolicyUpdate(Learner(policy), OBJECTIVE, rollout, targets, size)
+    loss = update.gradient([1, 2], tally, fresh=False, start=False)
     assert loss == pytest.approx(expected.item(), abs=1e-5)
     for parameter, gradient in zip(policy.parameters(), wanted, strict=True):
         assert parameter.grad is not None

@@ -6,14 +6,23 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hpcjf.study import AlgorithmSection
-from hpcjf.training.objectives.table import OBJECTIVES, Critic, Hargo, Kl, PolicyGradient
+from hpcjf.training.objectives.table import OBJECTIVES, Critic, Hargo, Kl, PolicyGradient, Preference
 from hpcjf.types import Scalar
 
-Part = TypeVar("Part", PolicyGradient, Critic, Hargo)
+Part = TypeVar("Part", PolicyGradient, Preference, Critic, Hargo)
+
+
+def sampled_objective(algorithm: AlgorithmSection) -> PolicyGradient | Preference:
+    """The table's entry with what ``algorithm`` sets in its place."""
+    base = OBJECTIVES[algorithm.objective]
+    if isinstance(base, Preference):
+        margin = algorithm.preference_margin if base.margin else None
+        return _with(base, beta=algorithm.preference_beta, margin=margin)
+    return policy_gradient(algorithm)
 
 
 def policy_gradient(algorithm: AlgorithmSection) -> PolicyGradient:
-    """The table's entry with what ``algorithm`` sets in its place.
+    """:func:`sampled_objective` where it is one of these.
 
     Without ``clip_range_high`` the upper range keeps its ratio to the lower one. A KL that is moved without naming an
     estimator takes the one that fits there: k1 in the reward, k3 in the loss.
@@ -38,7 +47,10 @@ def policy_gradient(algorithm: AlgorithmSection) -> PolicyGradient:
 
 def default_settings(objective: str) -> dict[str, Scalar]:
     """The values that null settings stand for under ``objective``, by their names in AlgorithmSection."""
-    found = policy_gradient(AlgorithmSection.model_validate({"objective": objective}))
+    found = sampled_objective(AlgorithmSection.model_validate({"objective": objective}))
+    if isinstance(found, Preference):
+        beta: dict[str, Scalar] = {"preference_beta": found.beta}
+        return beta | ({"preference_margin": found.margin} if found.margin else {})
     values: dict[str, Scalar | None] = {
         "clip_range": found.clip_low,
         "clip_range_high": found.clip_high,

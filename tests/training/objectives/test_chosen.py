@@ -10,14 +10,14 @@ from typing import Any, get_args
 import pytest
 
 from hpcjf.study import AlgorithmSection, ObjectiveName
-from hpcjf.training.objectives.chosen import default_settings, policy_gradient
-from hpcjf.training.objectives.table import HARGO_ABLATIONS, OBJECTIVES, Kl, PolicyGradient
+from hpcjf.training.objectives.chosen import default_settings, sampled_objective
+from hpcjf.training.objectives.table import HARGO_ABLATIONS, OBJECTIVES, Kl
 
 NAMES = get_args(ObjectiveName)
 
 
-def chosen(**settings: Any) -> PolicyGradient:
-    return policy_gradient(AlgorithmSection.model_validate(settings))
+def chosen(**settings: Any) -> Any:
+    return sampled_objective(AlgorithmSection.model_validate(settings))
 
 
 @pytest.mark.parametrize("name", NAMES)
