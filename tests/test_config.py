@@ -315,3 +315,11 @@ def test_a_deterministic_study_has_nothing_that_depends_on_timing(file: Path) ->
     deterministic = MODELS + "search: {deterministic: true, max_trials: 9"
     assert "deterministic needs max_trials as the only limit" in fault(file, deterministic + ", max_hours: 2}\n")
     assert "what it removes depends on timing" in fault(file, deterministic + "}\ncheckpoints: {max_gb: 1}\n")
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["algorithm: {pipeline: sft}\n", "space:\n  pipeline: {type: categorical, choices: [rl, sft_gold]}\n"],
+)
+def test_a_kl_ceiling_needs_a_pipeline_that_measures_it(file: Path, more: str) -> None:
+    assert "search.kl_ceiling needs a KL" in fault(file, MODELS + "search: {kl_ceiling: 0.1}\n" + more)

@@ -10,13 +10,15 @@ from itertools import product
 
 from hpcjf.core.conditions import Conditions
 from hpcjf.core.identity import plain
-from hpcjf.study import AlgorithmSection, Categorical, Dimension, Study
-from hpcjf.training.objectives.chosen import policy_gradient
-from hpcjf.training.objectives.table import Critic, Hargo, Kl, PolicyGradient
+from hpcjf.study import SUPERVISED, AlgorithmSection, Categorical, Dimension, Study
+from hpcjf.training.objectives.chosen import sampled_objective
+from hpcjf.training.objectives.table import Critic, Hargo, Kl, PolicyGradient, Preference
 from hpcjf.types import Scalar
 
 _CLIPS = ("clip_range", "clip_range_high", "dual_clip", "value_clip")
-_DECIDING = ("objective", "kl_coef", "kl_in", "value_coef", "hargo_alpha", "hargo_weights")
+_DECIDING = (
+    "pipeline", "parallel_weight", "objective", "kl_coef", "kl_in", "value_coef", "hargo_alpha", "hargo_weights",
+)  # fmt: skip
 """Settings that leave others without effect."""
 
 
@@ -48,22 +50,38 @@ def _idle(name: str, study: Study) -> str:
 
 
 def _unread(name: str, dimension: Dimension, study: Study) -> str:
-    """Without a part in any objective that it can meet."""
-    if AlgorithmSection.model_fields[name].default is not None:
-        return ""  # read by all objectives
+    """Without a part in any pipeline and objective that it can meet."""
     met = {other: _values(other, study) for other in _DECIDING if other != name}
-    allowed = (dimension.when or {}).get("objective", met["objective"])
-    met["objective"] = tuple(objective for objective in met["objective"] if objective in allowed)
+    for other, values in (dimension.when or {}).items():
+        if other in met:
+            met[other] = tuple(value for value in met[other] if value in values)
     for values in product(*met.values()):
         settings = study.algorithm.model_dump() | dict(zip(met, values, strict=True))
-        found = [policy_gradient(AlgorithmSection.model_validate(settings | {name: end})) for end in _ends(dimension)]
-        if any(_essence(one) != _essence(found[0]) for one in found):
+        ends = [AlgorithmSection.model_validate(settings | {name: end}) for end in _ends(dimension)]
+        if len({repr(_read(end)) for end in ends}) > 1:
             return ""
-    return f"with these settings it changes nothing in {', '.join(map(str, met['objective']))}"
+    pipelines, objectives = (
+        ", ".join(map(str, met.get(each, _values(each, study)))) for each in ("pipeline", "objective")
+    )
+    where = objectives if pipelines == "rl" else f"{pipelines} with {objectives}"
+    return f"with these settings it changes nothing in {where}"
 
 
-def _essence(objective: PolicyGradient) -> PolicyGradient:
+def _read(algorithm: AlgorithmSection) -> list[object]:
+    """What training reads of the settings that may be searched."""
+    pipeline, share = algorithm.pipeline, algorithm.parallel_weight if algorithm.pipeline == "parallel" else None
+    found: list[object] = [algorithm.grad_clip, algorithm.lr_scheduler, share]
+    if pipeline != "rl" and share != 1:
+        found += [pipeline, algorithm.sft_learning_rate, algorithm.sft_share if pipeline == "sft_then_rl" else None]
+    if pipeline not in SUPERVISED and share != 0:
+        found += [algorithm.learning_rate, algorithm.rollouts, _essence(sampled_objective(algorithm))]
+    return found
+
+
+def _essence(objective: PolicyGradient | Preference) -> PolicyGradient | Preference:
     """``objective`` without what its other parts leave without effect."""
+    if isinstance(objective, Preference):
+        return objective
     kl, critic, hargo = objective.kl, objective.critic, objective.hargo
     if not kl.coefficient:
         kl = Kl("loss", 0.0, "k3")

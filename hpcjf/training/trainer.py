@@ -60,12 +60,14 @@ class Trainer:
         self._policy = policy = load_policy(model, model_path, seed=seed)
         self._base = policy.reference_identity()
         pipeline = algorithm.pipeline
-        self._switch = max(1, round(algorithm.sft_share * horizon)) if pipeline == "sft_then_rl" else 0
+        self._switch = 0  # the global step from which on there is RL
+        if pipeline == "sft_then_rl":
+            self._switch = min(max(1, round(algorithm.sft_share * horizon)), horizon - 1)
         self.sft = self.rl = None
         if pipeline != "rl":
             self.sft = Supervision(policy, algorithm, train_rows, render, seed, self._switch or horizon)
         if pipeline not in SUPERVISED:
-            left = max(1, horizon - self._switch)
+            left = horizon - self._switch
             self.rl = Reinforcement(policy, algorithm, train_rows, self._judge, render, seed, left)
 
     def train_step(self) -> dict[str, float]:

@@ -59,6 +59,8 @@ def test_a_dimension_of_one_value(dimension: dict[str, Any], value: str) -> None
 
 
 REAL = {"type": "real", "low": 0.0, "high": 0.9}
+RATE = {"type": "real", "low": 1e-6, "high": 1e-2, "log": True}
+SHARE = {"type": "real", "low": 0.1, "high": 0.9}
 ONE_UP = {"type": "real", "low": 1.5, "high": 3.0}
 
 
@@ -84,6 +86,31 @@ def category(*choices: Any) -> dict[str, Any]:
         ),
         ({"objective": "hargo"}, {"kl_in": category("loss", "reward"), "hargo_flat_kl": category(True, False)}, ""),
         ({"objective": "hargo", "kl_in": "reward"}, {"hargo_flat_kl": category(True, False)}, "hargo_flat_kl"),
+        (
+            {},
+            {"sft_learning_rate": RATE, "parallel_weight": REAL, "sft_share": SHARE, "preference_beta": ONE_UP},
+            "parallel_weight preference_beta sft_learning_rate sft_share",
+        ),
+        ({"pipeline": "sft"}, {"sft_learning_rate": RATE}, "clip_range kl_coef learning_rate rollouts"),
+        (
+            {"pipeline": "sft_then_rl"},
+            {"sft_learning_rate": RATE, "sft_share": SHARE, "parallel_weight": REAL},
+            "parallel_weight",
+        ),
+        ({"pipeline": "parallel"}, {"sft_learning_rate": RATE, "parallel_weight": REAL}, ""),
+        ({"pipeline": "parallel", "parallel_weight": 1.0}, {"sft_learning_rate": RATE}, "sft_learning_rate"),
+        ({}, {"pipeline": category("rl", "sft"), "sft_learning_rate": RATE | {"when": {"pipeline": "sft"}}}, ""),
+        (
+            {},
+            {"pipeline": category("rl", "sft"), "sft_learning_rate": RATE | {"when": {"pipeline": "rl"}}},
+            "sft_learning_rate",
+        ),
+        ({"objective": "simpo"}, {"preference_margin": REAL, "hargo_alpha": REAL}, "clip_range hargo_alpha kl_coef"),
+        (
+            {"objective": "dpo"},
+            {"preference_margin": REAL, "preference_beta": ONE_UP},
+            "clip_range kl_coef preference_margin",
+        ),
         ({}, {"objective": category("grpo", "ppo"), "gae_lambda": REAL}, ""),
         (
             {},
