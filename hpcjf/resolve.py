@@ -14,8 +14,9 @@ from hpcjf.config import Lines, at_line, expanded, line_of, nearest
 from hpcjf.core.slurm_directives import omitted
 from hpcjf.errors import ModelError, PermanentClusterError, StudyError, TaskError
 from hpcjf.recipes import resolve_space
-from hpcjf.study import ModelSection, Study, TaskSection
+from hpcjf.study import EvaluationSection, ModelSection, Study, TaskSection
 from hpcjf.tasks import needs_embedder
+from hpcjf.tasks.choices import read_questions
 from hpcjf.training.tiny import SHAPES, default_cache
 
 BUILTIN = "builtin:"
@@ -36,7 +37,7 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
     search = study.search.model_copy(
         update={"warm_start": None if earlier is None else str((path.parent / expanded(earlier)).absolute())}
     )
-    return study.model_copy(update={"task": task, "search": search})
+    return study.model_copy(update={"task": task, "search": search, "evaluation": _evaluation(study, path, lines)})
 
 
 def resolve_sizes(study: Study, path: Path, lines: Lines) -> Study:
@@ -81,6 +82,16 @@ def _task(task: TaskSection, base: Path) -> TaskSection:
         local = os.path.isfile(folder / "config.json")
         found["embedder"] = str(folder if local else _download("embedder", task.embedder, None, "task.embedder"))
     return task.model_copy(update=found)
+
+
+def _evaluation(study: Study, path: Path, lines: Lines) -> EvaluationSection:
+    """With the questions' file as a whole path. Raises TaskError where it cannot be used."""
+    if study.evaluation.choices is None:
+        return study.evaluation
+    file = (path.parent / expanded(study.evaluation.choices)).absolute()
+    with at_line(path, lines):
+        read_questions(file)
+    return study.evaluation.model_copy(update={"choices": str(file)})
 
 
 def _data_path(name: str | None, base: Path) -> str | None:

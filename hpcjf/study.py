@@ -340,6 +340,24 @@ class StoppingSection(Section):
     )
 
 
+class EvaluationSection(Section):
+    """What final runs measure beside the greedy test score; docs/evaluation.md has the formulas."""
+
+    pass_at: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="The k of pass@k; none draws no samples.")
+    samples: int = Field(64, ge=2, description="Responses drawn of each row for pass@k, at least the largest k.")
+    temperature: float = Field(0.6, gt=0, description="At which they are drawn.")
+    rows: int | None = Field(200, ge=1, description="Test rows that are sampled, the first ones; null = all.")
+    choices: str | None = Field(
+        None, description="JSONL file of {question, choices, answer}: a check of general capability by likelihood."
+    )
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> Self:
+        if self.pass_at and max(self.pass_at) > self.samples:
+            raise ValueError(f"pass@{max(self.pass_at)} needs samples of at least {max(self.pass_at)}")
+        return self
+
+
 class CheckpointSection(Section):
     save_every: int = Field(10, ge=1, description="Global steps between checkpoints.")
     keep: int = Field(1, ge=1, description="Newest checkpoints kept per configuration and model.")
@@ -370,6 +388,7 @@ class Study(Section):
     budget: BudgetSection = BudgetSection()
     search: SearchSection = SearchSection()
     stopping: StoppingSection = StoppingSection()
+    evaluation: EvaluationSection = EvaluationSection()
     checkpoints: CheckpointSection = CheckpointSection()
     cluster: ClusterSection = ClusterSection()
 

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hpcjf.analysis.compare import Comparison
+from hpcjf.analysis.evaluation import Evaluation
 from hpcjf.analysis.load import RunData
 from hpcjf.analysis.plotting import COLOURS, SYMBOLS, buttons, colour_of, figure, hover_text, outcome
 from hpcjf.analysis.rungs import configurations, scores_by_fidelity
@@ -227,6 +228,29 @@ def final_scores(result: Comparison) -> go.Figure | None:
             fig.add_trace(seeds.update(hovertemplate="one training seed: %{x:.4g}<extra></extra>"))
     fig.update_xaxes(title="mean score on the test rows")
     fig.update_layout(margin={"l": 120})
+    return fig
+
+
+def pass_curves(found: Evaluation | None) -> go.Figure | None:
+    """pass@k over k with 95 % intervals."""
+    if found is None or not found.curves:
+        return None
+    fig = figure(340)
+    colours = {"winner": COLOURS[0], "recipe": COLOURS[1], "base": "#8a8f98"}
+    for name, curve in found.curves.items():
+        sides = list(curve.values())
+        bounds = {
+            "type": "data", "symmetric": False, "thickness": 1.5, "width": 5,
+            "array": [side.high - side.mean for side in sides],
+            "arrayminus": [side.mean - side.low for side in sides],
+        }  # fmt: skip
+        line = go.Scatter(
+            x=list(curve), y=[side.mean for side in sides], name=name, mode="lines+markers", error_y=bounds
+        )
+        fig.add_trace(line.update(line={"color": colours[name]}, hovertemplate="pass@%{x}: %{y:.4g}<extra></extra>"))
+    ks = sorted({k for curve in found.curves.values() for k in curve})
+    fig.update_xaxes(title="k", type="log", tickvals=ks, ticktext=[str(k) for k in ks])
+    fig.update_yaxes(title="pass@k", rangemode="tozero")
     return fig
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hpcjf.core.lifecycle import Attempt, StudyState, TrialState
 from hpcjf.errors import HpcjfError
 from hpcjf.store.frozen import load_frozen
 from hpcjf.store.journal import read_journal
 from hpcjf.store.layout import AttemptPaths, RunLayout
-from hpcjf.store.messages import AttemptResult
+from hpcjf.store.messages import AttemptEvaluation, AttemptResult
 from hpcjf.store.traces import Rows, read_trace
 from hpcjf.study import Study
+
+Named = TypeVar("Named", AttemptResult, AttemptEvaluation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class RunData:
     traces: Mapping[tuple[int, int], Rows]
     results: Mapping[tuple[int, int], AttemptResult]
     problems: tuple[str, ...]
+    evaluations: Mapping[tuple[int, int], AttemptEvaluation] = field(default_factory=dict)
 
     def last_result(self, trial: TrialState) -> AttemptResult | None:
         """The newest attempt's result; the journal may not have taken it in yet."""
@@ -46,14 +49,19 @@ def load_run(root: Path) -> RunData:
     state = _replay(layout, problems)
     traces: dict[tuple[int, int], Rows] = {}
     results: dict[tuple[int, int], AttemptResult] = {}
+    evaluations: dict[tuple[int, int], AttemptEvaluation] = {}
     for attempt in [attempt for trial in state.trials.values() for attempt in trial.attempts]:
         key, paths = (attempt.trial, attempt.number), layout.attempt(attempt.trial, attempt.number)
-        trace, result = _trace(root, attempt, paths, problems), _result(root, attempt, paths, problems)
+        trace = _trace(root, attempt, paths, problems)
+        result = _message(AttemptResult, paths.result, root, attempt, problems)
+        evaluation = _message(AttemptEvaluation, paths.evaluation, root, attempt, problems)
         if trace is not None:
             traces[key] = trace
         if result is not None:
             results[key] = result
-    return RunData(root, study, state, traces, results, tuple(problems))
+        if evaluation is not None:
+            evaluations[key] = evaluation
+    return RunData(root, study, state, traces, results, tuple(problems), evaluations)
 
 
 def _replay(layout: RunLayout, problems: list[str]) -> StudyState:
@@ -93,18 +101,18 @@ def _trace(root: Path, attempt: Attempt, paths: AttemptPaths, problems: list[str
     return trace if trace.size else None
 
 
-def _result(root: Path, attempt: Attempt, paths: AttemptPaths, problems: list[str]) -> AttemptResult | None:
-    if not paths.result.exists():
+def _message(kind: type[Named], path: Path, root: Path, attempt: Attempt, problems: list[str]) -> Named | None:
+    if not path.exists():
         return None
     try:
-        result = AttemptResult.read(paths.result)
+        message = kind.read(path)
     except HpcjfError as error:
         problems.append(_relative(str(error), root))
         return None
-    if result.name != attempt.name:
-        problems.append(_relative(f"{paths.result}: belongs to {result.name!r}, not to {attempt.name!r}", root))
+    if message.name != attempt.name:
+        problems.append(_relative(f"{path}: belongs to {message.name!r}, not to {attempt.name!r}", root))
         return None
-    return result
+    return message
 
 
 def _relative(text: str, root: Path) -> str:

@@ -19,7 +19,14 @@ from plotly.offline import get_plotlyjs
 from hpcjf.analysis import tables
 from hpcjf.analysis.compare import Estimate, compare
 from hpcjf.analysis.curves import final_curves, search_curves
-from hpcjf.analysis.figures import final_scores, hyperparameters, incumbent_history, parallel_coordinates
+from hpcjf.analysis.evaluation import evaluate
+from hpcjf.analysis.figures import (
+    final_scores,
+    hyperparameters,
+    incumbent_history,
+    parallel_coordinates,
+    pass_curves,
+)
 from hpcjf.analysis.load import RunData, load_run
 from hpcjf.analysis.pareto import by_model, trade_off
 from hpcjf.analysis.savings import savings
@@ -70,7 +77,7 @@ def render(run: RunData, now: float) -> str:
 def _content(run: RunData, now: float) -> dict[str, Any]:
     result = compare(run)
     heads, rows = tables.trial_table(run)
-    checks, groups = transfer(run), by_model(run)
+    checks, groups, evaluation = transfer(run), by_model(run), evaluate(run)
     return {
         "study": run.study,
         "state": run.state,
@@ -83,7 +90,9 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
         "savings": savings(run.state, run.study),
         "heads": heads,
         "rows": rows,
-        "figures": _figures(run, final_scores(result), scatter(run, checks)),
+        "figures": _figures(run, final_scores(result), scatter(run, checks), pass_curves(evaluation)),
+        "evaluation": evaluation and tables.evaluation_table(evaluation),
+        "change": evaluation.change if evaluation else "",
         "transfer": [(sentence(check), warning(check)) for check in checks],
         "low": LOW,
         "front": tables.front_table(*next(iter(groups.items()))) if groups else None,
@@ -96,7 +105,9 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
     }
 
 
-def _figures(run: RunData, final: go.Figure | None, pairs: go.Figure | None) -> dict[str, Any]:
+def _figures(
+    run: RunData, final: go.Figure | None, pairs: go.Figure | None, passes: go.Figure | None
+) -> dict[str, Any]:
     """By place in the page: the figure as JSON, and a sentence on what it leaves out."""
     curves, finals = search_curves(run), final_curves(run)
     found = {
@@ -108,6 +119,7 @@ def _figures(run: RunData, final: go.Figure | None, pairs: go.Figure | None) -> 
         "curves": (curves and curves.figure, curves.left_out if curves else ""),
         "timeline": (job_timeline(run), ""),
         "scatter": (pairs, ""),
+        "passes": (passes, ""),
         "pareto": (trade_off(run), ""),
     }
     return {name: (_json(figure), text) for name, (figure, text) in found.items() if figure is not None}

@@ -38,6 +38,11 @@ class AttemptPaths:
         return self.folder / "result.json"
 
     @property
+    def evaluation(self) -> Path:
+        """What a final run measured beside its test score."""
+        return self.folder / "evaluation.json"
+
+    @property
     def stop(self) -> Path:
         """Exists when the attempt should end at its next step."""
         return self.folder / "stop"

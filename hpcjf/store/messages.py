@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from hpcjf.errors import StoreError
 from hpcjf.store.atomic import read_json, write_json
 from hpcjf.types import Cause, Purpose
+
+Columns = dict[str, tuple[float | None, ...]]
+"""Figures of rows, None where a row has none."""
 
 
 class Message(BaseModel):
@@ -74,3 +77,28 @@ class AttemptResult(Message):
     test_scores: tuple[float, ...] | None = None
     base_test_scores: tuple[float, ...] | None = None
     detail: str = ""
+
+
+class Measured(BaseModel):
+    """Figures of one model: of the test rows by column, and for each question of ``evaluation.choices`` 1 where the
+    right answer is the most likely one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    rows: Columns
+    choices: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _of_the_same_rows(self) -> Self:
+        if len({len(column) for column in self.rows.values()}) > 1:
+            raise ValueError("columns of different lengths")
+        return self
+
+
+class AttemptEvaluation(Message):
+    """What a final run measured beside its test scores. ``samples`` were drawn of each row that has ``correct`` ones;
+    ``base`` is the untrained model."""
+
+    name: str
+    samples: int
+    policy: Measured
+    base: Measured | None = None

@@ -58,6 +58,11 @@ def read_rows(path: Path) -> list[RawRow]:
     return [_row(value, number, path) for number, value in values]
 
 
+def read_lines(path: Path) -> list[tuple[int, object]]:
+    """Values of a JSONL file with their lines' numbers, from 1. Raises TaskError."""
+    return _json_lines(_read(path), path)
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")

@@ -17,10 +17,10 @@ import torch
 from hpcjf.errors import StudyError, TrainingError
 from hpcjf.study import SUPERVISED, AlgorithmSection, ModelSection
 from hpcjf.tasks.base import Row
-from hpcjf.training import rollout as rollouts
 from hpcjf.training.checkpoint import read_state, restore_streams, write_state
 from hpcjf.training.demonstrations import Supervision, supervised_metrics
 from hpcjf.training.drawing import Render
+from hpcjf.training.evaluation import forced_choices, greedy_texts, right_samples
 from hpcjf.training.judge import Judge, Score
 from hpcjf.training.policy import load_policy
 from hpcjf.training.reinforcement import Reinforcement
@@ -56,8 +56,8 @@ class Trainer:
         _make_deterministic()
         self.step = 0
         self.algorithm, self.horizon, self.seed = algorithm, horizon, seed
-        self._judge, self._render = Judge(score), render
-        self._policy = policy = load_policy(model, model_path, seed=seed)
+        self.judge, self._render = Judge(score), render
+        self.policy = policy = load_policy(model, model_path, seed=seed)
         self._base = policy.reference_identity()
         pipeline = algorithm.pipeline
         self._switch = 0  # the global step from which on there is RL
@@ -68,7 +68,7 @@ class Trainer:
             self.sft = Supervision(policy, algorithm, train_rows, render, seed, self._switch or horizon)
         if pipeline not in SUPERVISED:
             left = horizon - self._switch
-            self.rl = Reinforcement(policy, algorithm, train_rows, self._judge, render, seed, left)
+            self.rl = Reinforcement(policy, algorithm, train_rows, self.judge, render, seed, left)
 
     def train_step(self) -> dict[str, float]:
         """One rollout batch and its updates, or without RL one update on demonstrations. Returns the step's metrics.
@@ -85,26 +85,33 @@ class Trainer:
             metrics = self._supervised_step()
         else:
             if self.step == self._switch and self._switch:
-                self._policy.take_as_reference()
+                self.policy.take_as_reference()
             metrics = self._sampled_step()
         self.step += 1
         return metrics
 
+    def respond(self, rows: Sequence[Row]) -> list[str]:
+        """The greedy completion of each row. Leaves the training state alone."""
+        return greedy_texts(self.policy, self._prompts(rows), self.algorithm.eval_batch, self.algorithm.max_new_tokens)
+
     def evaluate(self, rows: Sequence[Row]) -> list[float]:
         """Score of the greedy completion of each row, NaN where the score is None. Leaves the training state alone."""
-        prompts = [self._render(row, self._policy.tokenizer) for row in rows]
-        scores = [math.nan] * len(rows)
-        order = sorted(range(len(rows)), key=lambda i: len(prompts[i]))
-        for start in range(0, len(order), self.algorithm.eval_batch):
-            part = order[start : start + self.algorithm.eval_batch]
-            batch = rollouts.greedy(
-                self._policy, [prompts[i] for i in part], max_new_tokens=self.algorithm.max_new_tokens
-            )
-            for i, score in zip(
-                part, self._judge([rows[i] for i in part], rollouts.texts(self._policy, batch)), strict=True
-            ):
-                scores[i] = math.nan if score is None else score
-        return scores
+        return [math.nan if score is None else score for score in self.judge(rows, self.respond(rows))]
+
+    def count_right(self, rows: Sequence[Row], samples: int, temperature: float) -> list[int]:
+        """How many of ``samples`` responses to each row earn the full reward. Leaves the training state alone."""
+        limit, prompts = self.algorithm.max_new_tokens, self._prompts(rows)
+        return right_samples(
+            self.policy, rows, prompts, self.judge, samples=samples, temperature=temperature, max_new_tokens=limit
+        )
+
+    def choose(self, rows: Sequence[Row], choices: Sequence[str]) -> list[str]:
+        """Which of ``choices`` is the likeliest response to each row."""
+        places = forced_choices(self.policy, self._prompts(rows), [choices] * len(rows))
+        return [choices[place] for place in places]
+
+    def _prompts(self, rows: Sequence[Row]) -> list[list[int]]:
+        return [self._render(row, self.policy.tokenizer) for row in rows]
 
     def save(self, folder: Path) -> None:
         """Write weights (``policy/``) and training state to ``folder``. Not atomic: the registry publishes it."""
@@ -114,7 +121,7 @@ class Trainer:
             "identity": self._identity(),
             "rl": self.rl and self.rl.state(),
             "sft": self.sft and self.sft.optimiser.state(),
-            "reference": self._policy.anchor,
+            "reference": self.policy.anchor,
         }
         write_state(folder, state)
 
@@ -128,7 +135,7 @@ class Trainer:
         for key, value in identity.items():
             if saved.get(key) != value:
                 raise TrainingError(f"{key} was {saved.get(key)} at saving and is {value} now", where=str(folder))
-        self._policy.load(folder / "policy")
+        self.policy.load(folder / "policy")
         try:
             self.step = int(state["step"])
             if self.rl:
@@ -136,7 +143,7 @@ class Trainer:
             if self.sft:
                 self.sft.optimiser.restore(state["sft"])
             if state["reference"] is not None:
-                self._policy.take_as_reference(state["reference"])
+                self.policy.take_as_reference(state["reference"])
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             raise TrainingError(f"optimiser state does not fit ({error})", where=str(folder)) from error
         restore_streams(state)
@@ -144,7 +151,7 @@ class Trainer:
     def export(self, folder: Path) -> None:
         """Write the policy for transformers (full weights) or peft (adapter), with its tokenizer."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._policy.save(folder)
+        self.policy.save(folder)
 
     def _supervised_step(self) -> dict[str, float]:
         assert self.sft
@@ -189,7 +196,7 @@ class Trainer:
     def _averaged(self, reinforce: Callable[[], bool], imitate: Callable[[], bool]) -> tuple[bool, bool]:
         """θ ← θ̄ + λ Δ_RL + (1 − λ) Δ_SFT, both updates from one snapshot θ̄ by optimisers of their own
         (arXiv 2606.04272)."""
-        parameters = self._policy.parameters()
+        parameters = self.policy.parameters()
         snapshot = [parameter.detach().clone() for parameter in parameters]
         reinforced = reinforce()
         after = [parameter.detach().clone() for parameter in parameters]
@@ -210,7 +217,7 @@ class Trainer:
     @property
     def _untouched(self) -> bool:
         """Whether the policy still is the reference."""
-        alone = self.sft is None or not self.sft.optimiser.taken or self._policy.anchor is not None
+        alone = self.sft is None or not self.sft.optimiser.taken or self.policy.anchor is not None
         return alone and not (self.rl and self.rl.optimiser.taken)
 
     def _identity(self) -> dict[str, Any]:

@@ -12,12 +12,15 @@ from pathlib import Path
 
 from hpcjf.errors import FencedError
 from hpcjf.store.layout import AttemptPaths, RunLayout
-from hpcjf.store.messages import AttemptResult, AttemptSpec, StopOrder
+from hpcjf.store.messages import AttemptEvaluation, AttemptResult, AttemptSpec, Measured, StopOrder
 from hpcjf.store.registry import Registry, RegistryEntry
 from hpcjf.store.traces import OBJECTIVE_COLUMNS, TraceWriter
 from hpcjf.study import AlgorithmSection, Study
-from hpcjf.tasks import TaskData, load_task, needs_embedder, render, score
+from hpcjf.tasks import Embedder, TaskData, load_task, needs_embedder, render, score
 from hpcjf.tasks.base import Row
+from hpcjf.tasks.choices import read_questions
+from hpcjf.tasks.metrics import CORRECT, RACE_FORCED, row_metrics
+from hpcjf.training.evaluation import right_choices
 from hpcjf.training.policy import context_length, load_tokenizer
 from hpcjf.training.trainer import Trainer
 from hpcjf.types import Cause, Purpose
@@ -40,6 +43,8 @@ class Session:
     loop_started: float | None = None
     test_scores: tuple[float, ...] | None = None
     base_test_scores: tuple[float, ...] | None = None
+    base: Measured | None = None
+    embedder: Embedder | None = None
     trainer: Trainer = field(init=False)
     entry: RegistryEntry = field(init=False)
     data: TaskData = field(init=False)
@@ -56,7 +61,11 @@ class Session:
         if cause in (Cause.COMPLETED, Cause.STOPPED_KL, Cause.STOPPED_REWARD):
             self._evaluate()
         if cause is Cause.COMPLETED and self.spec.purpose is not Purpose.SEARCH:
-            self.test_scores = self._scores(self.data.test)
+            self.test_scores, policy = self._tested()
+            samples = self.study.evaluation.samples
+            AttemptEvaluation(name=self.spec.name, samples=samples, policy=policy, base=self.base).write(
+                self.paths.evaluation
+            )
         return self.result(cause, detail)
 
     def _prepare(self) -> None:
@@ -71,7 +80,7 @@ class Session:
         print("\n".join(self.data.notes), flush=True)
         self.trainer = self._trainer()
         if spec.purpose is Purpose.RECIPE:
-            self.base_test_scores = self._scores(self.data.test)
+            self.base_test_scores, self.base = self._tested()
         checkpoint = self.entry.newest()
         # one past this trial's end, left by a trial that the cluster lost, is no help: from the base weights then
         if checkpoint is not None and checkpoint.step <= spec.steps:
@@ -89,14 +98,13 @@ class Session:
     def _trainer(self) -> Trainer:
         study, spec = self.study, self.spec
         model = study.model(spec.model)
-        embedder = None
         if needs_embedder(study.task):
             from hpcjf.training.rewards import SentenceEmbedder
 
-            embedder = SentenceEmbedder(study.task.embedder)
+            self.embedder = SentenceEmbedder(study.task.embedder)
 
         def reward(rows: Sequence[Row], responses: Sequence[str]) -> list[float]:
-            return score(rows, responses, embedder)
+            return score(rows, responses, self.embedder)
 
         return Trainer(
             model=model,
@@ -151,12 +159,25 @@ class Session:
 
     def _evaluate(self) -> None:
         if self.scored_step != self.trainer.step:
-            scores = self._scores(self.data.validation)
+            scores = _counted(self.trainer.evaluate(self.data.validation))
             self.score, self.scored_step = sum(scores) / len(scores), self.trainer.step
 
-    def _scores(self, rows: Sequence[Row]) -> tuple[float, ...]:
-        """Greedy scores; a response that the reward could not judge counts as 0."""
-        return tuple(score if math.isfinite(score) else 0.0 for score in self.trainer.evaluate(rows))
+    def _tested(self) -> tuple[tuple[float, ...], Measured]:
+        """Greedy scores of the test rows, and all that the study's evaluation asks for."""
+        rows, asked = self.data.test, self.study.evaluation
+        responses = self.trainer.respond(rows)
+        columns = row_metrics(rows, responses, self.embedder)
+        races = [i for i, row in enumerate(rows) if row.task.startswith("race_")]
+        if races:
+            forced = self.trainer.choose([rows[i] for i in races], ("yes", "no"))
+            right = {i: float(word in rows[i].references) for i, word in zip(races, forced, strict=True)}
+            columns[RACE_FORCED] = tuple(map(right.get, range(len(rows))))
+        if asked.pass_at:
+            sampled = rows[: asked.rows]
+            counts = self.trainer.count_right(sampled, asked.samples, asked.temperature)
+            columns[CORRECT] = (*map(float, counts), *[None] * (len(rows) - len(sampled)))
+        choices = right_choices(self.trainer.policy, read_questions(Path(asked.choices))) if asked.choices else ()
+        return _counted(self.trainer.judge(rows, responses)), Measured(rows=columns, choices=tuple(choices))
 
     def _save(self) -> None:
         step = self.trainer.step
@@ -184,6 +205,11 @@ class Session:
             base_test_scores=self.base_test_scores,
             detail=detail,
         )
+
+
+def _counted(scores: Sequence[float | None]) -> tuple[float, ...]:
+    """A response that the reward could not judge counts as 0."""
+    return tuple(score if score is not None and math.isfinite(score) else 0.0 for score in scores)
 
 
 def diverged(metrics: dict[str, float]) -> bool:

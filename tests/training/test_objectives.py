@@ -31,7 +31,7 @@ EXTRA = {
 
 def weights(trainer: Trainer) -> list[torch.Tensor]:
     head = trainer.rl.head.parameters() if trainer.rl.head else ()
-    return [parameter.detach().clone() for parameter in (*trainer._policy.parameters(), *head)]
+    return [parameter.detach().clone() for parameter in (*trainer.policy.parameters(), *head)]
 
 
 def same(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
@@ -149,7 +149,7 @@ def test_passes_that_differ_by_rounding_are_one_model_and_others_are_not() -> No
 def test_another_reference_is_refused_by_objectives_that_look_at_it_first(make_trainer: Make, name: str) -> None:
     trainer = make_trainer(objective=name)
     with torch.no_grad():
-        trainer._policy.parameters()[0].mul_(1.01)
+        trainer.policy.parameters()[0].mul_(1.01)
     with pytest.raises(TrainingError, match="before the first update"):
         trainer.train_step()
 
@@ -266,7 +266,7 @@ class TestPpo:
             values = trainer.rl.learner.act(piece).values
             assert values is not None
             for row, whole in ((0, [4, 5, 6, 9, 10, 11]), (3, [7, 8, 9, 10, 11])):
-                hidden = trainer._policy.model(torch.tensor([whole]), output_hidden_states=True).hidden_states[-1]
+                hidden = trainer.policy.model(torch.tensor([whole]), output_hidden_states=True).hidden_states[-1]
                 assert torch.allclose(values[row], trainer.rl.head(hidden)[0, -4:], atol=1e-5)
 
 

@@ -26,7 +26,7 @@ FAST: dict[str, Any] = {"sft_learning_rate": 1e-2, "sft_batch": 6, "learning_rat
 
 
 def weights(trainer: Trainer) -> list[torch.Tensor]:
-    return [parameter.detach().clone() for parameter in trainer._policy.parameters()]
+    return [parameter.detach().clone() for parameter in trainer.policy.parameters()]
 
 
 def same(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
@@ -157,8 +157,8 @@ class TestParallel:
         )
         for trainer in (both, rl, sft):
             trainer.train_step()
-        parameters = one._policy.parameters()
-        for parameter, *parts in zip(parameters, rl._policy.parameters(), sft._policy.parameters(), strict=True):
+        parameters = one.policy.parameters()
+        for parameter, *parts in zip(parameters, rl.policy.parameters(), sft.policy.parameters(), strict=True):
             parameter.grad = sum(part.grad for part in parts)
         torch.optim.AdamW(parameters, lr=1e-2, weight_decay=0.0).step()
         distances = torch.cat([(a - b).abs().flatten() for a, b in zip(weights(one), weights(both), strict=True)])

@@ -25,7 +25,7 @@ NAN = float("nan")
 
 
 def weights(trainer: Trainer) -> list[torch.Tensor]:
-    return [parameter.detach().clone() for parameter in trainer._policy.parameters()]
+    return [parameter.detach().clone() for parameter in trainer.policy.parameters()]
 
 
 def same(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
@@ -92,7 +92,7 @@ def test_bfloat16_starts_at_kl_zero_too(model_folder: Path, make_trainer: Make, 
 def test_a_policy_that_is_not_the_reference_fails_before_the_first_update(make_trainer: Make) -> None:
     trainer = make_trainer()
     with torch.no_grad():
-        trainer._policy.parameters()[0].mul_(1.01)
+        trainer.policy.parameters()[0].mul_(1.01)
     with pytest.raises(TrainingError, match=r"KL to the reference is .* before the first update"):
         trainer.train_step()
 
@@ -174,7 +174,7 @@ def test_a_gradient_that_is_not_finite_moves_nothing_and_shows(make_trainer: Mak
     trainer = make_trainer()
     train(trainer, 1)
     with torch.no_grad():
-        trainer._policy.parameters()[-1].fill_(NAN)
+        trainer.policy.parameters()[-1].fill_(NAN)
     before = weights(trainer)[:-1]
     metrics = trainer.train_step()
     assert same(weights(trainer)[:-1], before)
@@ -295,8 +295,8 @@ def test_an_exported_policy_loads_with_transformers(make_trainer: Make, tmp_path
     trainer.export(tmp_path / "out")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     ids = torch.tensor([[4, 5, 6]])
-    assert torch.equal(loaded(ids).logits, trainer._policy.model(ids).logits)
-    assert AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab() == trainer._policy.tokenizer.get_vocab()
+    assert torch.equal(loaded(ids).logits, trainer.policy.model(ids).logits)
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab() == trainer.policy.tokenizer.get_vocab()
 
 
 def test_an_exported_adapter_loads_with_peft(make_trainer: Make, tmp_path: Path, model_folder: Path) -> None:
@@ -310,7 +310,7 @@ def test_an_exported_adapter_loads_with_peft(make_trainer: Make, tmp_path: Path,
         AutoModelForCausalLM.from_pretrained(model_folder), str(tmp_path / "out" / "policy")
     )
     ids = torch.tensor([[4, 5, 6]])
-    assert torch.equal(loaded(ids).logits, trainer._policy.model(ids).logits)
+    assert torch.equal(loaded(ids).logits, trainer.policy.model(ids).logits)
 
 
 @pytest.mark.full
