@@ -37,7 +37,7 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
     search = study.search.model_copy(
         update={"warm_start": None if earlier is None else str((path.parent / expanded(earlier)).absolute())}
     )
-    return study.model_copy(update={"task": task, "search": search, "evaluation": _evaluation(study, path, lines)})
+    return study.model_copy(update={"task": task, "search": search, "evaluation": _evaluation(study, path)})
 
 
 def resolve_sizes(study: Study, path: Path, lines: Lines) -> Study:
@@ -84,13 +84,12 @@ def _task(task: TaskSection, base: Path) -> TaskSection:
     return task.model_copy(update=found)
 
 
-def _evaluation(study: Study, path: Path, lines: Lines) -> EvaluationSection:
+def _evaluation(study: Study, path: Path) -> EvaluationSection:
     """With the questions' file as a whole path. Raises TaskError where it cannot be used."""
     if study.evaluation.choices is None:
         return study.evaluation
     file = (path.parent / expanded(study.evaluation.choices)).absolute()
-    with at_line(path, lines):
-        read_questions(file)
+    read_questions(file)
     return study.evaluation.model_copy(update={"choices": str(file)})
 
 

@@ -323,3 +323,9 @@ def test_a_deterministic_study_has_nothing_that_depends_on_timing(file: Path) ->
 )
 def test_a_kl_ceiling_needs_a_pipeline_that_measures_it(file: Path, more: str) -> None:
     assert "search.kl_ceiling needs a KL" in fault(file, MODELS + "search: {kl_ceiling: 0.1}\n" + more)
+
+
+def test_pass_at_k_needs_as_many_samples(file: Path) -> None:
+    assert "pass@32 needs samples of at least 32" in fault(
+        file, MODELS + "evaluation: {pass_at: [1, 32], samples: 16}\n"
+    )

@@ -612,6 +612,15 @@ class TestSizes:
 
 
 class TestTask:
+    def test_questions_are_read_before_anything_runs(self, resolve: Resolve, tmp_path: Path) -> None:
+        (tmp_path / "q.jsonl").write_text('{"question": "a", "choices": ["b", "c"], "answer": 1}\n')
+        assert resolve(evaluation={"choices": "q.jsonl"}).evaluation.choices == str(tmp_path / "q.jsonl")
+        (tmp_path / "q.jsonl").write_text('{"question": "a", "choices": ["b"], "answer": 0}\n')
+        for name, what in (("q.jsonl", "row 1: this is no question"), ("none.jsonl", "cannot be read")):
+            with pytest.raises(TaskError, match=what) as caught:
+                resolve(evaluation={"choices": name})
+            assert caught.value.exit_code == 2
+
     def test_a_path_is_relative_to_the_study(self, resolve: Resolve, tmp_path: Path) -> None:
         (tmp_path / "rows").mkdir()
         assert resolve(task={"names": ["mlperf"], "path": "rows"}).task.path == str(tmp_path / "rows")

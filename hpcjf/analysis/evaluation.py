@@ -189,7 +189,7 @@ def _share(ours: Sequence[Array], theirs: Sequence[Array] | None = None) -> Esti
         return shares[0] - (shares[1] if len(shares) > 1 else 0.0)
 
     for draw in range(DRAWS):
-        draws[draw] = value(rng.integers(seeds, size=seeds), rng.integers(rows, size=rows))
+        draws[draw] = value(rng.integers(seeds, size=(seeds,)), rng.integers(rows, size=(rows,)))
     everything = np.arange(rows)
     by_seed = tuple(value(np.array([seed]), everything) for seed in range(seeds))
     low, high = np.percentile(draws, [2.5, 97.5])

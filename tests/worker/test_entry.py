@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from hpcjf.errors import DiskFullError, LockTimeoutError, StudyError, TrainingError
-from hpcjf.store.frozen import freeze_study
+from hpcjf.store.frozen import freeze_study, load_frozen
 from hpcjf.store.layout import AttemptPaths, RunLayout
-from hpcjf.store.messages import AttemptResult, AttemptSpec
+from hpcjf.store.messages import AttemptEvaluation, AttemptResult, AttemptSpec
 from hpcjf.store.registry import Registry
 from hpcjf.store.traces import read_trace
-from hpcjf.study import Study
+from hpcjf.study import EvaluationSection, Study
 from hpcjf.types import Cause, Purpose
 from hpcjf.worker.entry import cause_of
 
@@ -36,13 +36,11 @@ def layout(models: Path, tmp_path: Path) -> RunLayout:
     return layout
 
 
-def write_spec(layout: RunLayout, trial: int, steps: int) -> AttemptPaths:
+def write_spec(layout: RunLayout, trial: int, steps: int, purpose: Purpose = Purpose.SEARCH) -> AttemptPaths:
     paths = layout.attempt(trial, 1)
     paths.create()
     fields = {"config": {"learning_rate": 1e-4}, "config_id": "c", "model": "s", "training_seed": 0}
-    spec = AttemptSpec(
-        name=f"t{trial}", generation=1, trial=trial, attempt=1, steps=steps, purpose=Purpose.SEARCH, **fields
-    )
+    spec = AttemptSpec(name=f"t{trial}", generation=1, trial=trial, attempt=1, steps=steps, purpose=purpose, **fields)
     spec.write(paths.spec)
     return paths
 
@@ -101,3 +99,28 @@ def test_a_job_that_cannot_start_says_why_and_blames_no_configuration(layout: Ru
 )
 def test_faults_of_the_file_system_are_not_the_configurations(error: Exception, cause: Cause) -> None:
     assert cause_of(error) is cause
+
+
+def test_final_runs_measure_what_the_study_asks_for(layout: RunLayout, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "01+02=", "choices": ["003", "999"], "answer": 0}\n')
+    study = load_frozen(layout)
+    asked = {"pass_at": [2], "samples": 4, "rows": 3, "choices": str(questions)}
+    more = study.model_copy(update={"evaluation": EvaluationSection.model_validate(asked)})
+    other = RunLayout(tmp_path / "more")
+    other.create()
+    freeze_study(other, more)
+    plain, rich = (write_spec(each, 0, 2, Purpose.RECIPE) for each in (layout, other))
+    search = write_spec(other, 1, 2)
+    run([plain.spec, rich.spec, search.spec])
+    found, bare = AttemptEvaluation.read(rich.evaluation), AttemptEvaluation.read(plain.evaluation)
+    assert found.base is not None
+    for side in (found.policy, found.base):
+        assert [value is None for value in side.rows["correct"]] == [False] * 3 + [True] * 5
+        assert all(value in range(5) for value in side.rows["correct"][:3])
+        assert side.choices in ((0.0,), (1.0,))
+    assert bare.policy.rows == {}
+    assert bare.policy.choices == ()
+    assert not search.evaluation.exists()
+    assert AttemptResult.read(rich.result).test_scores == AttemptResult.read(plain.result).test_scores
+    assert read_trace(rich.trace)["loss"].tolist() == read_trace(plain.trace)["loss"].tolist()

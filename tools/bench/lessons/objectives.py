@@ -13,8 +13,8 @@ from lessons.jobs import Job, Outcome
 
 TITLE = "Does each objective learn?"
 CONTROL = "grpo, rewards shuffled"
-_RATES: dict[str, float] = {}
-"""Where another rate than 1e-4 was taken: these objectives have larger gradients for as long as pairs are there."""
+_RATES = {"kto": 4e-4, "dpo": 2e-4, "simpo": 2e-4}
+"""Where another rate than 1e-4 was taken: pairs are few, and the gradient of KTO's loss is small around 0."""
 
 
 def jobs(seeds: int, quick: bool) -> list[Job]:

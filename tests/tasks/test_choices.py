@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpcjf.errors import TaskError
+from hpcjf.tasks.choices import Question, read_questions
+
+GOOD = {"question": "2+2=", "choices": ["3", "4"], "answer": 1}
+
+
+def test_questions_are_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n\n" + json.dumps(GOOD | {"answer": 0, "id": 7}) + "\n")
+    assert read_questions(path) == [Question("2+2=", ("3", "4"), 1), Question("2+2=", ("3", "4"), 0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"answer": 2}, "answer is 2, not one of 0 to 1"),
+        ({"answer": -1}, "answer is -1"),
+        ({"answer": "B"}, "this is no question"),
+        ({"answer": True}, "answer is true"),
+        ({"choices": ["4"]}, "this is no question"),
+        ({"choices": ["4", ""]}, "this is no question"),
+        ({"question": ""}, "this is no question"),
+        ({"question": None}, "this is no question"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(GOOD | change)}\n")
+    with pytest.raises(TaskError, match=said) as caught:
+        read_questions(path)
+    assert f"{path}: row 2" in str(caught.value)
+
+
+def test_files_that_hold_none(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    with pytest.raises(TaskError, match="cannot be read"):
+        read_questions(path)
+    path.write_text("\n")
+    with pytest.raises(TaskError, match="no questions"):
+        read_questions(path)
+    path.write_text("{\n")
+    with pytest.raises(TaskError, match="not valid JSON"):
+        read_questions(path)
