@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hpcjf.analysis.compare import DRAWS, Estimate, estimate
 from hpcjf.analysis.load import RunData
+from hpcjf.analysis.tables import Cell
 from hpcjf.core.lifecycle import TrialState
 from hpcjf.core.pass_at_k import pass_at_k
 from hpcjf.store.messages import Measured
@@ -85,6 +86,27 @@ def evaluate(run: RunData) -> Evaluation | None:
     lines.append(_win_rate("win rate against the base", winner, base))
     shown = tuple(line for line in lines if any((line.base, line.recipe, line.winner)))
     return Evaluation(shown, {name: curve for name, curve in curves.items() if curve}, change(changes))
+
+
+def table(found: Evaluation) -> tuple[list[str], list[list[Cell]]]:
+    """Headings and one row a figure, with 95 % intervals."""
+
+    def cell(value: Estimate | None, sign: str = "") -> Cell:
+        if value is None:
+            return Cell("–", "", "number")
+        tone = "" if not sign or value.low <= 0 <= value.high else " good" if value.mean > 0 else " bad"
+        text = f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
+        return Cell(text, value.mean, f"number{tone}")
+
+    rows = [
+        [
+            Cell(line.name, line.name),
+            *(cell(value) for value in (line.base, line.recipe, line.winner)),
+            *(cell(value, "+") for value in (line.over_recipe, line.over_base)),
+        ]
+        for line in found.lines
+    ]
+    return ["figure", "base", "recipe", "winner", "winner − recipe", "winner − base"], rows
 
 
 def change(over_base: Mapping[int, Estimate]) -> str:

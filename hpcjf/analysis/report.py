@@ -16,10 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from hpcjf.analysis import tables
+from hpcjf.analysis import evaluation, tables
 from hpcjf.analysis.compare import Estimate, compare
 from hpcjf.analysis.curves import final_curves, search_curves
-from hpcjf.analysis.evaluation import evaluate
 from hpcjf.analysis.figures import (
     final_scores,
     hyperparameters,
@@ -77,7 +76,7 @@ def render(run: RunData, now: float) -> str:
 def _content(run: RunData, now: float) -> dict[str, Any]:
     result = compare(run)
     heads, rows = tables.trial_table(run)
-    checks, groups, evaluation = transfer(run), by_model(run), evaluate(run)
+    checks, groups, measured = transfer(run), by_model(run), evaluation.evaluate(run)
     return {
         "study": run.study,
         "state": run.state,
@@ -90,9 +89,9 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
         "savings": savings(run.state, run.study),
         "heads": heads,
         "rows": rows,
-        "figures": _figures(run, final_scores(result), scatter(run, checks), pass_curves(evaluation)),
-        "evaluation": evaluation and tables.evaluation_table(evaluation),
-        "change": evaluation.change if evaluation else "",
+        "figures": _figures(run, final_scores(result), scatter(run, checks), pass_curves(measured)),
+        "evaluation": measured and evaluation.table(measured),
+        "change": measured.change if measured else "",
         "transfer": [(sentence(check), warning(check)) for check in checks],
         "low": LOW,
         "front": tables.front_table(*next(iter(groups.items()))) if groups else None,

@@ -10,8 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 import yaml
 
 import hpcjf
-from hpcjf.analysis.compare import Comparison, Estimate, better
-from hpcjf.analysis.evaluation import Evaluation
+from hpcjf.analysis.compare import Comparison, better
 from hpcjf.analysis.load import RunData
 from hpcjf.analysis.pareto import Outcome
 from hpcjf.analysis.words import duration, score_text, text_of
@@ -60,27 +59,6 @@ def front_table(model: str, found: Sequence[Outcome]) -> tuple[str, list[str], l
         for each in front
     ]
     return words, ["trial", "config", *names, "steps", "score", "KL, nats/token"], rows
-
-
-def evaluation_table(found: Evaluation) -> tuple[list[str], list[list[Cell]]]:
-    """Headings and one row a figure, with 95 % intervals."""
-
-    def cell(value: Estimate | None, sign: str = "") -> Cell:
-        if value is None:
-            return Cell("–", "", "number")
-        tone = "" if not sign or value.low <= 0 <= value.high else " good" if value.mean > 0 else " bad"
-        text = f"{value.mean:{sign}.3f} [{value.low:{sign}.3f}, {value.high:{sign}.3f}]"
-        return Cell(text, value.mean, f"number{tone}")
-
-    rows = [
-        [
-            Cell(line.name, line.name),
-            *(cell(value) for value in (line.base, line.recipe, line.winner)),
-            *(cell(value, "+") for value in (line.over_recipe, line.over_base)),
-        ]
-        for line in found.lines
-    ]
-    return ["figure", "base", "recipe", "winner", "winner − recipe", "winner − base"], rows
 
 
 def _row(run: RunData, state: TrialState, names: Sequence[str]) -> list[Cell]:
