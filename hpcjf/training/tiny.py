@@ -129,8 +129,8 @@ def _teach(shape: Shape, folder: Path, name: str) -> None:
 
     train, held_out, _ = split_rows(shape.task)
     model, tokenizer = untrained(shape, _SEED)
-    ids, prompt = _encode(tokenizer, train)
-    probe, _ = _encode(tokenizer, held_out)
+    ids, prompt = encode(tokenizer, train)
+    probe, _ = encode(tokenizer, held_out)
     optimizer = torch.optim.AdamW(model.parameters(), lr=shape.rate, weight_decay=0.01, fused=True)
     stream = torch.Generator().manual_seed(_SEED)
     begin, threads, share = time.process_time(), torch.get_num_threads(), 0.0
@@ -145,7 +145,7 @@ def _teach(shape: Shape, folder: Path, name: str) -> None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             if share >= _NEAR or step % _EVALUATE_EVERY == 0:
-                share = _greedy_share(model, probe, prompt)
+                share = greedy_share(model, probe, prompt)
                 done = share >= _TARGET
                 if done or step % _REPORT_EVERY == 0:
                     spent = time.process_time() - begin
@@ -159,7 +159,7 @@ def _teach(shape: Shape, folder: Path, name: str) -> None:
     raise TrainingError(f"{name} did not learn {shape.task} within {_LIMIT} steps")
 
 
-def _encode(tokenizer: Any, rows: Sequence[Row]) -> tuple[Any, int]:
+def encode(tokenizer: Any, rows: Sequence[Row]) -> tuple[Any, int]:
     """Ids ``[N, L]`` of prompt, answer and end, and the length of the prompt; all rows are equally long."""
     import torch
 
@@ -168,7 +168,7 @@ def _encode(tokenizer: Any, rows: Sequence[Row]) -> tuple[Any, int]:
     return ids, len(rows[0].prompt)
 
 
-def _greedy_share(model: Any, ids: Any, prompt: int) -> float:
+def greedy_share(model: Any, ids: Any, prompt: int) -> float:
     """Share of ``ids`` whose greedy completion is right: every next token must be the most probable one."""
     import torch
 

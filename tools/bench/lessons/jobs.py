@@ -39,16 +39,17 @@ class Outcome:
     """Figures by name; scores are lists with one value a row."""
 
 
-Run = Callable[[Job], Mapping[str, Any]]
+Run = Callable[[Job, Path], Mapping[str, Any]]
+"""From a job and the folder of models that were made for it to its figures."""
 
 
-def run_all(jobs: Sequence[Job], run: Run, results: Path, workers: int) -> list[Outcome]:
+def run_all(jobs: Sequence[Job], run: Run, models: Path, results: Path, workers: int) -> list[Outcome]:
     """Outcomes of ``jobs``, in their order. Those that ``results`` has are taken from there, others are appended."""
     known = read(results)
     missing = [job for job in jobs if job.key not in known]
     begin = time.monotonic()
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        futures = {pool.submit(run, job): job for job in missing}
+        futures = {pool.submit(run, job, models): job for job in missing}
         for done, future in enumerate(as_completed(futures), 1):
             job = futures[future]
             known[job.key] = dict(future.result())

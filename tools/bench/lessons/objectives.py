@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from hpcjf.study import ModelSection, ObjectiveName
@@ -36,7 +37,14 @@ def jobs(seeds: int, quick: bool) -> list[Job]:
     return found
 
 
-def run(job: Job) -> dict[str, Any]:
+def prepare(models: Path, quick: bool) -> None:
+    """Make the tiny model, about a minute of one core, once."""
+    from hpcjf.training.tiny import ensure_tiny
+
+    ensure_tiny("tiny-s")
+
+
+def run(job: Job, models: Path) -> dict[str, Any]:
     from hpcjf.study import AlgorithmSection
     from hpcjf.tasks import render
     from hpcjf.tasks.arithmetic import split_rows
@@ -45,7 +53,11 @@ def run(job: Job) -> dict[str, Any]:
 
     train, _, test = split_rows()
     rewards, algorithm = Rewards(job.seed), AlgorithmSection.model_validate(job.algorithm)
-    model, folder, rows = ModelSection(name="model", path="."), ensure_tiny(job.start), test[: job.options["rows"]]
+    model, folder, rows = (
+        ModelSection(name="model", path="."),
+        ensure_tiny(job.start),
+        test[: job.options["rows"]],
+    )
     trainer = Trainer(model, folder, algorithm, train, rewards, job.steps, job.seed, render)
     before = trainer.evaluate(rows)
     rewards.shuffled = job.options["shuffled"]

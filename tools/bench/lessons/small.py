@@ -79,6 +79,12 @@ def fitting(rows: Sequence[Row], tokenizer: Any) -> list[Row]:
     return [row for row in rows if len(render(row, tokenizer)) <= LENGTH]
 
 
+def saved_tokenizer(folder: Path) -> Any:
+    from hpcjf.training.policy import load_tokenizer
+
+    return load_tokenizer(ModelSection(name="small", path="."), folder)
+
+
 def _tokenizer(rows: Sequence[Row]) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

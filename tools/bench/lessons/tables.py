@@ -10,10 +10,19 @@ from hpcjf.analysis.compare import Estimate, estimate
 from lessons.jobs import Outcome
 
 
-def of(outcomes: Iterable[Outcome], what: str, less: str | None = None) -> Estimate:
-    """Of the scores ``what``, one row of the table a seed, paired with ``less`` where that is to be taken off."""
+def of(outcomes: Sequence[Outcome], what: str, *, less: str | None = None, part: str = "") -> Estimate:
+    """Of the scores ``what``, less those of ``less``; of rows whose task begins with ``part`` only."""
     found = [np.asarray(each.found[what]) - (np.asarray(each.found[less]) if less else 0.0) for each in outcomes]
+    if part:
+        kept = [[task.startswith(part) for task in each.found["tasks"]] for each in outcomes]
+        found = [values[places] for values, places in zip(found, kept, strict=True)]
     return estimate(np.stack(found))
+
+
+def win_rate(ours: Sequence[Outcome], theirs: Sequence[Outcome], what: str) -> Estimate:
+    """Share of the rows with the higher score, ties half, by seed."""
+    pairs = [(np.asarray(a.found[what]), np.asarray(b.found[what])) for a, b in zip(ours, theirs, strict=True)]
+    return estimate(np.stack([(a > b) + 0.5 * (a == b) for a, b in pairs]))
 
 
 def paired(ours: Sequence[Outcome], theirs: Sequence[Outcome], what: str) -> Estimate:
