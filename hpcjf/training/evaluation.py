@@ -98,4 +98,4 @@ def _logprobs(policy: Policy, prompts: Sequence[Sequence[int]], choices: Sequenc
     mask = torch.arange(width, device=policy.device) < lengths.unsqueeze(1)
     with policy.precision():
         logits = completion_logits(policy.model, prompt_ids, prompt_mask, ids, mask)
-    return response_logprobs(token_logprobs(logits, ids, 1.0)[0], mask)
+    return response_logprobs(token_logprobs(logits, ids, 1.0), mask)

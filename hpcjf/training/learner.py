@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hpcjf.errors import TrainingError
 from hpcjf.training.forward import completion_logits, completion_outputs
-from hpcjf.training.objectives.logprobs import token_logprobs
+from hpcjf.training.objectives.logprobs import logprobs_and_entropy, token_logprobs
 from hpcjf.training.pieces import Piece
 from hpcjf.training.policy import Policy
 
@@ -60,13 +60,13 @@ class Learner:
             else:
                 logits, states = completion_outputs(*arguments)
         values = None if self.head is None or states is None else self.head(states)
-        return Pass(*token_logprobs(logits, piece.ids, self.temperature), values)
+        return Pass(*logprobs_and_entropy(logits, piece.ids, self.temperature), values)
 
     def reference(self, piece: Piece) -> Tensor:
         """Log-probabilities ``[b, R]`` under the reference policy."""
         with self.policy.precision(), self.policy.reference() as model:
             logits = completion_logits(model, piece.prompt, piece.prompt_mask, piece.ids, piece.attended)
-            return token_logprobs(logits, piece.ids, self.temperature)[0]
+            return token_logprobs(logits, piece.ids, self.temperature)
 
 
 def at_start(logprobs: Tensor, reference: Tensor, counted: Tensor) -> Tensor:

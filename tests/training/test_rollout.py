@@ -77,7 +77,7 @@ def test_recorded_log_probabilities_are_those_of_the_training_pass(policy: Polic
         r = draw(replace(policy, eos_ids=(2, 5, 11)), temperature=temperature)
         with torch.no_grad():
             logits = completion_logits(policy.model, r.prompt_ids, r.prompt_mask, r.completion_ids, r.completion_mask)
-        expected, _ = token_logprobs(logits, r.completion_ids, temperature)
+        expected = token_logprobs(logits, r.completion_ids, temperature)
         assert float((expected - r.logprobs)[r.completion_mask].abs().max()) <= 1e-5
         assert float(r.logprobs[~r.completion_mask].abs().sum()) == 0
 

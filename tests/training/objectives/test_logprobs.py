@@ -5,24 +5,24 @@ import math
 import pytest
 import torch
 
-from hpcjf.training.objectives.logprobs import response_logprobs, token_logprobs
+from hpcjf.training.objectives.logprobs import logprobs_and_entropy, response_logprobs, token_logprobs
 
 
 def test_log_probabilities_and_entropy_by_hand() -> None:
     logits = torch.tensor([[[0.0, math.log(3.0)], [0.0, 0.0]]])
-    logprobs, entropy = token_logprobs(logits, torch.tensor([[1, 0]]), 1.0)
+    logprobs, entropy = logprobs_and_entropy(logits, torch.tensor([[1, 0]]), 1.0)
     assert logprobs.tolist()[0] == pytest.approx([math.log(0.75), math.log(0.5)])
     assert entropy.tolist()[0] == pytest.approx([-0.75 * math.log(0.75) - 0.25 * math.log(0.25), math.log(2)])
 
 
 def test_temperature_divides_the_logits() -> None:
     logits = torch.tensor([[[0.0, 2.0 * math.log(3.0)]]])
-    assert token_logprobs(logits, torch.tensor([[1]]), 2.0)[0].item() == pytest.approx(math.log(0.75))
+    assert token_logprobs(logits, torch.tensor([[1]]), 2.0).item() == pytest.approx(math.log(0.75))
 
 
 def test_impossible_tokens_add_nothing_to_the_entropy() -> None:
     logits = torch.tensor([[[0.0, 0.0, -math.inf]]])
-    assert token_logprobs(logits, torch.tensor([[0]]), 1.0)[1].item() == pytest.approx(math.log(2))
+    assert logprobs_and_entropy(logits, torch.tensor([[0]]), 1.0)[1].item() == pytest.approx(math.log(2))
 
 
 def test_responses_add_up_their_own_tokens() -> None:

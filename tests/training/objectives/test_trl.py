@@ -89,7 +89,7 @@ def our_logprobs(
     """``[B, T]`` of the completions, prompts being shared by neighbours."""
     prompt, prompt_mask = left_padded(prompts, 0, torch.device("cpu"))
     ids, mask = right_padded(completions)
-    return token_logprobs(completion_logits(model, prompt, prompt_mask, ids, mask), ids, 1.0)[0]
+    return token_logprobs(completion_logits(model, prompt, prompt_mask, ids, mask), ids, 1.0)
 
 
 def settings(kind: Any, folder: str, **options: Any) -> Any:
