@@ -10,6 +10,7 @@ import torch
 from hpcjf.errors import TrainingError
 from hpcjf.study import AlgorithmSection
 from hpcjf.tasks.base import Row
+from hpcjf.training.distributed import share
 from hpcjf.training.drawing import Render
 from hpcjf.training.learner import Learner
 from hpcjf.training.objectives.aggregate import response_scales
@@ -99,7 +100,7 @@ class Supervision:
         """That of the mean next-token loss over all response tokens of ``batch``, at temperature 1."""
         scales = response_scales(batch.completion_mask.sum(1), "token_mean")
         total = 0.0
-        for piece in pieces(batch, range(len(batch.prompt_ids)), self._micro_batch):
+        for piece in pieces(batch, share(range(len(batch.prompt_ids))), self._micro_batch):
             logprobs, entropy, _ = self._learner.act(piece)
             loss = sft_loss(logprobs, piece.attended, piece.of(scales))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -110,6 +111,7 @@ class Supervision:
 
 def supervised_metrics(tally: Tally) -> dict[str, float]:
     """Of a global step without sampling; reward, KL and responses are not measured in it."""
+    tally.add_up()
     unknown = ("kl", "reward_mean", "reward_std", "clip_fraction", "zero_variance_fraction", "response_length")
     return dict.fromkeys((*unknown, "truncated_fraction"), math.nan) | {
         "reward_nonfinite": 0.0,

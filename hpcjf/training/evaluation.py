@@ -11,6 +11,7 @@ from hpcjf.tasks.base import Row
 from hpcjf.tasks.choices import Question
 from hpcjf.tasks.prompts import render
 from hpcjf.training import rollout as rollouts
+from hpcjf.training.distributed import gathered, share
 from hpcjf.training.forward import completion_logits
 from hpcjf.training.objectives.logprobs import response_logprobs, token_logprobs
 from hpcjf.training.policy import Policy
@@ -25,6 +26,10 @@ Judge = Callable[[Sequence[Row], Sequence[str]], Sequence[float | None]]
 
 def greedy_texts(policy: Policy, prompts: Sequence[Sequence[int]], batch: int, max_new_tokens: int) -> list[str]:
     """The greedy completion of each prompt, ``batch`` of like length at a time."""
+    return gathered(_greedy(policy, share(prompts), batch, max_new_tokens))
+
+
+def _greedy(policy: Policy, prompts: Sequence[Sequence[int]], batch: int, max_new_tokens: int) -> list[str]:
     found = [""] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     for start in range(0, len(order), batch):
@@ -65,6 +70,12 @@ def forced_choices(
 ) -> list[int]:
     """Place of the likeliest of each prompt's ``choices``: largest log-probability of its tokens, with ``per_byte``
     over its length in bytes of UTF-8 (acc and acc_norm of lm-evaluation-harness). The first of equal ones."""
+    return gathered(_likeliest(policy, share(prompts), share(choices), per_byte=per_byte))
+
+
+def _likeliest(
+    policy: Policy, prompts: Sequence[Sequence[int]], choices: Sequence[Sequence[str]], *, per_byte: bool
+) -> list[int]:
     tokens = [[policy.tokenizer.encode(text, add_special_tokens=False) for text in each] for each in choices]
     order = sorted(range(len(prompts)), key=lambda i: (len(choices[i]), len(prompts[i])))
     found = [0] * len(prompts)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from hpcjf.errors import HpcjfError, TrainingError
 from hpcjf.tasks.base import Row
+from hpcjf.training.distributed import gathered, share
 
 Score = Callable[[Sequence[Row], Sequence[str]], Sequence[float | None]]
 
@@ -23,7 +24,11 @@ class Judge:
         self._works = self._told = False
 
     def __call__(self, rows: Sequence[Row], texts: Sequence[str]) -> list[float | None]:
-        """Rewards ``[B]``. Raises TrainingError for anything but one number or None for each completion."""
+        """Rewards ``[B]``, of which each process that shares a batch judges its part. Raises TrainingError for anything
+        but one number or None for each completion."""
+        return gathered(self._part(share(rows), share(texts)))
+
+    def _part(self, rows: Sequence[Row], texts: Sequence[str]) -> list[float | None]:
         try:
             given = self._score(rows, texts)
         except HpcjfError:

@@ -12,6 +12,7 @@ from torch import nn
 
 from hpcjf.errors import TrainingError
 from hpcjf.study import AlgorithmSection
+from hpcjf.training.distributed import add_gradients, summed
 from hpcjf.training.schedule import rate_factor
 
 
@@ -42,14 +43,17 @@ class Optimiser:
     def update(self, gradient: Callable[[], float | None], *, check: bool = False) -> tuple[float, float] | None:
         """Let ``gradient`` add one to the parameters and return its loss, then move them.
 
-        Returns loss and gradient norm before clipping; None where ``gradient`` had nothing to learn from. Without a
+        Of several processes each adds its share. Returns loss and gradient norm before clipping; None where
+        ``gradient`` had nothing to learn from, which must be so in all of them. Without a
         gradient, or with one that is not finite, nothing moves (see :func:`moves`). With ``check``, weights that an
         update left as they were are a TrainingError.
         """
         self._adam.zero_grad(set_to_none=True)
-        loss = gradient()
-        if loss is None:
+        part = gradient()
+        if part is None:
             return None
+        [loss] = summed([part])
+        add_gradients(parameter for group in self._groups for parameter in group.parameters)
         clip = self._algorithm.grad_clip
         norms = [float(nn.utils.clip_grad_norm_(group.parameters, clip)) for group in self._groups]
         norm = math.hypot(*norms)

@@ -31,6 +31,8 @@ class Piece:
 def pieces(rollout: Rollout, groups: Sequence[int], size: int) -> Iterator[Piece]:
     """Cut ``groups`` (neighbours) into pieces of at most ``size`` completions: whole groups, or parts of one group
     where a group is larger."""
+    if not groups:
+        return
     width = len(rollout.completion_ids) // len(rollout.prompt_ids)
     whole = max(1, size // width)
     for start in range(groups[0], groups[-1] + 1, whole):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from hpcjf.training.distributed import gathered, share
 from hpcjf.training.learner import Learner, at_start
 from hpcjf.training.objectives.advantages import finite
 from hpcjf.training.objectives.logprobs import response_logprobs
@@ -44,15 +45,16 @@ class PreferenceUpdate:
         if not own:
             return None
         shift = 0.0 if self.objective.paired else self._shift(own)
-        parts = pieces(self.rollout, own, max(2, self.micro_batch))
+        parts = pieces(self.rollout, share(own), max(2, self.micro_batch))
         return sum(self._piece(piece, len(own), shift, tally, start=start) for piece in parts)
 
     @property
     def metrics(self) -> dict[str, float]:
         """For the trace, after the last minibatch."""
-        count = len(self.margins)
-        mean = sum(self.margins) / count if count else math.nan
-        right = sum(margin > 0 for margin in self.margins) / count if count else math.nan
+        margins = gathered(self.margins)
+        count = len(margins)
+        mean = sum(margins) / count if count else math.nan
+        right = sum(margin > 0 for margin in margins) / count if count else math.nan
         return {"pairs": float(len(self.places)), "margin": mean, "margin_accuracy": right, "clip_fraction": math.nan}
 
     def _piece(self, piece: Piece, pairs: int, shift: float, tally: Tally, *, start: bool) -> float:

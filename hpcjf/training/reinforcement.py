@@ -90,6 +90,7 @@ class Reinforcement:
 
     def metrics(self, lesson: Lesson, tally: Tally) -> dict[str, float]:
         """Of the global step, after its last update."""
+        tally.add_up()
         found = step_metrics(lesson.drawn, lesson.rewards, tally) | lesson.metrics
         if isinstance(lesson.update, PreferenceUpdate):
             found |= lesson.update.metrics

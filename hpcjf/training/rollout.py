@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from hpcjf.errors import TrainingError
 from hpcjf.training.decode import decoder
+from hpcjf.training.distributed import gathered, processes, share
 from hpcjf.training.forward import prefill
 from hpcjf.training.policy import Policy
 
@@ -30,6 +31,9 @@ class Rollout:
     logprobs: Tensor  # [B, R] float32
     truncated: Tensor  # [B] bool
 
+    def to(self, device: torch.device | str) -> Rollout:
+        return Rollout(*(getattr(self, each.name).to(device) for each in fields(self)))
+
 
 def sample(
     policy: Policy,
@@ -44,14 +48,18 @@ def sample(
     """Draw ``group`` completions per prompt (token ids), at most about ``batch`` completions at a time.
 
     One uniform number (CPU ``generator``) belongs to each row and position, so that a draw depends neither on
-    batching nor on which other rows have ended.
+    batching nor on which other rows have ended, nor on how many processes share the prompts.
     """
     noise = torch.rand(len(prompts) * group, max_new_tokens, generator=generator, dtype=torch.float64)
-    size = max(1, batch // group)
+    size, own = max(1, batch // group), share(range(len(prompts)))
     parts = [
-        _complete(policy, prompts[i : i + size], group, noise[i * group : (i + size) * group], temperature)
-        for i in range(0, len(prompts), size)
+        _complete(
+            policy, [prompts[i] for i in some], group, noise[some[0] * group : (some[-1] + 1) * group], temperature
+        )
+        for some in (own[i : i + size] for i in range(0, len(own), size))
     ]
+    if processes() > 1:
+        parts = [part.to(policy.device) for part in gathered([part.to("cpu") for part in parts])]
     return joined(policy, prompts, parts)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hpcjf.training.distributed import add_up, share
 from hpcjf.training.learner import Learner, at_start
 from hpcjf.training.objectives.advantages import Advantages, finite, group_advantages
 from hpcjf.training.objectives.aggregate import response_scales
@@ -111,7 +112,7 @@ def make_targets(
 def _passes(learner: Learner, kl: Kl, rollout: Rollout, counted: Tensor, plan: Plan) -> _Passes:
     in_reward = kl.place == "reward" and kl.coefficient > 0
     reference, penalty, values = (torch.zeros_like(rollout.logprobs) for _ in range(3))
-    for piece in (p for groups in plan.minibatches for p in pieces(rollout, groups, plan.micro_batch)):
+    for piece in (p for groups in plan.minibatches for p in pieces(rollout, share(groups), plan.micro_batch)):
         mask = piece.of(counted)
         if not bool(mask.any()):
             continue
@@ -125,6 +126,7 @@ def _passes(learner: Learner, kl: Kl, rollout: Rollout, counted: Tensor, plan: P
                 piece.of(penalty).copy_(kl_estimate(now.logprobs, piece.of(reference), mask, kl.estimator))
             if now.values is not None:
                 piece.of(values).copy_(now.values)
+    add_up((reference, penalty, values))
     return _Passes(reference, penalty, values if learner.head else None)
 
 

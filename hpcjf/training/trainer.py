@@ -188,6 +188,7 @@ class Trainer:
         if sft is None:
             return metrics
         sft.optimiser.taken += moved[1]
+        imitated.add_up()
         shares = {"loss": (tally.losses, imitated.losses), "grad_norm": (tally.norms, imitated.norms)}
         averages = {name: self._average(*each) for name, each in shares.items()}
         imitation = {"sft_loss": _mean(imitated.losses), "tokens": metrics["tokens"] + imitated.tokens}

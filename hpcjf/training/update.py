@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from hpcjf.training.distributed import share, summed
 from hpcjf.training.learner import Learner, at_start
 from hpcjf.training.objectives.aggregate import weighted_sum
 from hpcjf.training.objectives.kl import kl_estimate
@@ -30,6 +31,12 @@ class Tally:
     value_loss: float = 0.0
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+
+    def add_up(self) -> None:
+        """Over the processes that share a batch."""
+        sums = (self.tokens, self.kl, self.entropy, self.clipped, self.value_loss)
+        tokens, self.kl, self.entropy, self.clipped, self.value_loss = summed(sums)
+        self.tokens = int(tokens)
 
     def per_token(self, total: float) -> float:
         """Mean per token; NaN without tokens, since 0/0 is no measurement."""
@@ -68,10 +75,12 @@ class PolicyUpdate:
         are those of this very pass; later minibatches take those recorded at sampling. ``start``: the policy was never
         updated, so any difference to the reference is a fault (TrainingError).
         """
-        parts = pieces(self.rollout, groups, self.micro_batch)
+        width = len(self.rollout.completion_ids) // len(self.rollout.prompt_ids)
+        if not bool(self.targets.counted[groups[0] * width : (groups[-1] + 1) * width].any()):
+            return None
+        parts = pieces(self.rollout, share(groups), self.micro_batch)
         seen = [piece for piece in parts if bool(piece.of(self.targets.counted).any())]
-        losses = [self._piece(piece, tally, fresh=fresh, start=start) for piece in seen]
-        return sum(losses) if losses else None
+        return sum(self._piece(piece, tally, fresh=fresh, start=start) for piece in seen)
 
     def _piece(self, piece: Piece, tally: Tally, *, fresh: bool, start: bool) -> float:
         targets, critic = self.targets, self.objective.critic

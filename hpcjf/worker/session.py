@@ -7,6 +7,7 @@ import math
 import resource
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from hpcjf.tasks import Embedder, TaskData, load_task, needs_embedder, render, s
 from hpcjf.tasks.base import Row
 from hpcjf.tasks.choices import read_questions
 from hpcjf.tasks.metrics import CORRECT, RACE_FORCED, row_metrics
+from hpcjf.training.distributed import agreed, rank
 from hpcjf.training.evaluation import right_choices
 from hpcjf.training.policy import context_length, load_tokenizer
 from hpcjf.training.trainer import Trainer
@@ -50,6 +52,11 @@ class Session:
     data: TaskData = field(init=False)
 
     @property
+    def main(self) -> bool:
+        """Whether this process is the one that claims and writes, of those that share the attempt."""
+        return rank() == 0
+
+    @property
     def paths(self) -> AttemptPaths:
         return self.layout.attempt(self.spec.trial, self.spec.attempt)
 
@@ -63,9 +70,9 @@ class Session:
         if cause is Cause.COMPLETED and self.spec.purpose is not Purpose.SEARCH:
             self.test_scores, policy = self._tested()
             samples = self.study.evaluation.samples
-            AttemptEvaluation(name=self.spec.name, samples=samples, policy=policy, base=self.base).write(
-                self.paths.evaluation
-            )
+            if self.main:
+                found = AttemptEvaluation(name=self.spec.name, samples=samples, policy=policy, base=self.base)
+                found.write(self.paths.evaluation)
         return self.result(cause, detail)
 
     def _prepare(self) -> None:
@@ -73,15 +80,17 @@ class Session:
         self._alone()
         registry = Registry(self.layout.registry)
         self.entry = registry.entry(spec.config_id, spec.model, spec.training_seed)
-        self.entry.claim(spec.name, spec.generation)
+        if self.main:
+            self.entry.claim(spec.name, spec.generation)
         model = study.model(spec.model)
         tokenizer = load_tokenizer(model, Path(model.path))
         self.data = fitting(load_task(study.task), tokenizer, study, context_length(model, Path(model.path)))
-        print("\n".join(self.data.notes), flush=True)
+        if self.main:
+            print("\n".join(self.data.notes), flush=True)
         self.trainer = self._trainer()
         if spec.purpose is Purpose.RECIPE:
             self.base_test_scores, self.base = self._tested()
-        checkpoint = self.entry.newest()
+        checkpoint = agreed(self.entry.newest() if self.main else None)
         # one past this trial's end, left by a trial that the cluster lost, is no help: from the base weights then
         if checkpoint is not None and checkpoint.step <= spec.steps:
             self.trainer.load(checkpoint.path)
@@ -92,7 +101,7 @@ class Session:
 
         :raises FencedError: the attempt has been run.
         """
-        if self.paths.trace.exists() or self.paths.result.exists():
+        if self.main and (self.paths.trace.exists() or self.paths.result.exists()):
             raise FencedError("run before, or elsewhere now", where=str(self.paths.folder), fix="end without writing")
 
     def _trainer(self) -> Trainer:
@@ -120,9 +129,9 @@ class Session:
     def _train(self) -> tuple[Cause, str]:
         every, saved = self.study.checkpoints.save_every, self.trainer.step
         self._alone()
-        with TraceWriter(self.paths.trace, OBJECTIVE_COLUMNS) as trace:
+        with TraceWriter(self.paths.trace, OBJECTIVE_COLUMNS) if self.main else nullcontext() as trace:
             while self.trainer.step < self.spec.steps:
-                verdict = self._verdict()
+                verdict = agreed(self._verdict() if self.main else None)
                 if verdict:
                     if saved < self.trainer.step:
                         self._save()
@@ -132,7 +141,8 @@ class Session:
                 if step % self.study.algorithm.eval_every == 0 or step == self.spec.steps:
                     self._evaluate()
                 seen = {"eval_score": self.score} if self.scored_step == step else {}
-                trace.append(step=step, time=time.time(), cpu_seconds=time.process_time(), **metrics, **seen)
+                if trace is not None:
+                    trace.append(step=step, time=time.time(), cpu_seconds=time.process_time(), **metrics, **seen)
                 if diverged(metrics):
                     return Cause.DIVERGED, f"loss or gradient not finite at step {step}"
                 if step % every == 0 or step == self.spec.steps:
@@ -180,6 +190,8 @@ class Session:
         return _counted(self.trainer.judge(rows, responses)), Measured(rows=columns, choices=tuple(choices))
 
     def _save(self) -> None:
+        if not self.main:
+            return
         step = self.trainer.step
         staging = self.entry.staging(step)
         self.trainer.save(staging)
