@@ -256,6 +256,8 @@ def sbatch(
         "time_minutes": minutes,
         "cpus": 1,
         "gpus": None,
+        "nodes": None,
+        "processes": None,
         "mem_gb": 1,
         "mem_per_cpu_gb": None,
         "mem_per_gpu_gb": None,

@@ -89,7 +89,8 @@ def _row(part: str, at: Fidelity, steps: Sequence[int], pace: Pace) -> Row:
 
 def _table(study: Study, rows: Sequence[Row], pace: Pace) -> Iterator[str]:
     """Lines of equal columns: names to the left, numbers to the right."""
-    gpus = {model.name: model.resources.over(study.cluster).gpus or 0 for model in study.models}
+    asked = {model.name: model.resources.over(study.cluster) for model in study.models}
+    gpus = {name: (resources.gpus or 0) * (resources.nodes or 1) for name, resources in asked.items()}
     cells = [["part", "model", "budget", *_COUNTS, "job hours" if pace.seconds else "target trainings"]]
     cells += [[row.part, row.at.model, str(row.at.steps), *_sums([row], pace)] for row in rows]
     cells += [["all", "", "", *_sums(rows, pace)]]

@@ -40,9 +40,9 @@ class _Parent(Controller):
         """State in Slurm's words, and the reason."""
         if self.terminated:
             return "CANCELLED", "SIGTERM"
-        code = self.codes[0] if self.codes else 1
-        if code is None:
+        if None in self.codes:
             return "TIMEOUT", f"ran {self.timeout_s} s"
+        code = next(filter(None, self.codes), 0) if self.codes else 1
         if code < 0:
             return "FAILED", f"killed by {signal.Signals(-code).name}"
         return ("FAILED", f"exit code {code}") if code else ("COMPLETED", "")

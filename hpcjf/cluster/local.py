@@ -31,8 +31,8 @@ _MARK = "HPCJF_JOB"
 class LocalCluster:
     """At most ``slots`` jobs at a time. Job ids are ``pid:start token``; ``records`` is the study's own folder.
 
-    ``time_minutes`` and ``setup`` are honoured, ``cpus`` sets OMP_NUM_THREADS, ``gpus: 0`` hides the GPUs;
-    other resources are not rationed.
+    ``time_minutes``, ``setup`` and ``processes`` are honoured, ``cpus`` over the processes sets OMP_NUM_THREADS,
+    ``gpus: 0`` hides the GPUs; other resources are not rationed.
     """
 
     name = "local"
@@ -78,7 +78,10 @@ class LocalCluster:
                 _send(pid, signal.SIGTERM if first else signal.SIGKILL)
 
     def check(self, resources: Resources) -> None:
-        """This machine refuses nothing."""
+        """This machine refuses several nodes, and nothing else."""
+        if (resources.nodes or 1) > 1:
+            what = f"local jobs have one node, and the study asks for {resources.nodes}"
+            raise PermanentClusterError(what, where="cluster", fix="leave nodes out, or run on Slurm")
 
     def _started(self, request: JobRequest, child: subprocess.Popen[bytes]) -> str:
         deadline = time.monotonic() + _START_SECONDS
@@ -167,7 +170,8 @@ def _environment(request: JobRequest) -> dict[str, str]:
     """What submitit's parent process reads, around the command that its executor composes."""
     resources = request.resources
     command = submitit.LocalExecutor(request.folder)._submitit_command_str
-    script = [f"export OMP_NUM_THREADS={resources.cpus or 1}", *(resources.setup or ()), f"exec {command}"]
+    threads = max(1, (resources.cpus or 1) // resources.tasks)
+    script = [f"export OMP_NUM_THREADS={threads}", *(resources.setup or ()), f"exec {command}"]
     seconds = int((resources.time_minutes or MANY) * 60)
     environment = clean_environment() | {
         _MARK: request.name,
@@ -175,7 +179,7 @@ def _environment(request: JobRequest) -> dict[str, str]:
         "SUBMITIT_LOCAL_COMMAND": shlex.join(["bash", "-c", "\n".join(script)]),
         "SUBMITIT_LOCAL_JOB_NUM_NODES": "1",
         "SUBMITIT_LOCAL_NODEID": "0",
-        "SUBMITIT_LOCAL_NTASKS": "1",
+        "SUBMITIT_LOCAL_NTASKS": str(resources.tasks),
         "SUBMITIT_LOCAL_SIGNAL_DELAY_S": str(request.signal_seconds),
         "SUBMITIT_LOCAL_TIMEOUT_S": str(seconds),
         "SUBMITIT_LOCAL_WITH_SHELL": "",

@@ -159,8 +159,7 @@ class _Executor(submitit.SlurmExecutor):
             job_name=request.name,
             signal_delay_s=request.signal_seconds,
             setup=[*self._own_setup(cores or "1"), *(request.resources.setup or ())],
-            # since Slurm 22.05 srun no longer takes this over from sbatch
-            srun_args=[f"--cpus-per-task={cores}"] if cores else None,
+            srun_args=self._srun_arguments(cores, several="ntasks-per-node" in chosen or "nodes" in chosen),
             additional_parameters={name: value or True for name, value in chosen.items()},
         )
 
@@ -168,12 +167,21 @@ class _Executor(submitit.SlurmExecutor):
     def affinity(cls) -> int:
         return 2  # detect() has asked the cluster already
 
+    @staticmethod
+    def _srun_arguments(cores: str | None, *, several: bool) -> list[str] | None:
+        """The number of cores, which since Slurm 22.05 srun no longer takes over from sbatch; and that the end of one
+        process by a fault ends the others, which would wait for it."""
+        found = [f"--cpus-per-task={cores}"] if cores else []
+        if several:
+            found.append("--kill-on-bad-exit=1")
+        return found or None
+
     def _own_setup(self, cores: str) -> list[str]:
         stem = f"{shlex.quote(str(self.folder))}/${{SLURM_JOB_ID}}"
         return [
             f"export OMP_NUM_THREADS={shlex.quote(cores)}",
             f"ln -sfn {PICKLE} {stem}_submitted.pkl",
-            f"rm -f {stem}_0_result.pkl.save_tmp",  # left by a killed predecessor, it would make this one fail
+            f"rm -f {stem}_*_result.pkl.save_tmp",  # left by a killed predecessor, it would make this one fail
         ]
 
     def submit_call(self) -> str:

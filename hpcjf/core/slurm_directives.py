@@ -38,7 +38,9 @@ def directives(resources: Resources) -> dict[str, str]:
         "account": resources.account,
         "qos": resources.qos,
         "time": resources.time_minutes,
-        "cpus-per-task": resources.cpus,
+        "cpus-per-task": resources.cpus and max(1, resources.cpus // resources.tasks),
+        "nodes": resources.nodes if (resources.nodes or 1) > 1 else None,
+        "ntasks-per-node": resources.tasks if resources.tasks > 1 else None,
         "gpus-per-node": resources.gpus or None,
         "mem": _megabytes(resources.mem_gb),
         "mem-per-cpu": _megabytes(resources.mem_per_cpu_gb),
@@ -48,6 +50,12 @@ def directives(resources: Resources) -> dict[str, str]:
     extra = {_normal(name): value for name, value in (resources.extra_directives or {}).items()}
     if any(name in _MEMORY for name in extra):
         merged = {name: value for name, value in merged.items() if name not in _MEMORY}
+    for name in _ONE_TASK:
+        if extra.get(name, "1") != "1":
+            what = f"{name} = {extra[name]!r} would start several copies of a trial"
+            raise _refused(
+                what, f"leave {name} out or set 1; processes and nodes of a trial have settings of their own"
+            )
     merged |= extra
     for name in _skips(resources):
         merged.pop(name, None)
@@ -85,8 +93,6 @@ def _validate(merged: Mapping[str, str]) -> None:
                 f"{name} = {value[:80]!r} holds a control character, quote, backtick, backslash or dollar sign",
                 "write a plain value of one line",
             )
-        if name in _ONE_TASK and value != "1":
-            raise _refused(f"{name} = {value!r} would start several copies of a trial", f"leave {name} out or set 1")
     memory = [name for name in _MEMORY if name in merged]
     if len(memory) > 1:
         raise _refused(f"{' and '.join(memory)} exclude each other", "keep one")

@@ -39,8 +39,12 @@ class Resources(Section):
     account: Line | None = None
     qos: Line | None = None
     time_minutes: int | None = Field(None, ge=1, description="Wall-time limit of a job, minutes.")
-    cpus: int | None = Field(None, ge=1, description="CPU cores of a job.")
-    gpus: int | None = Field(None, ge=0, description="GPUs of a job, on one node.")
+    cpus: int | None = Field(None, ge=1, description="CPU cores of a job, on each of its nodes.")
+    gpus: int | None = Field(None, ge=0, description="GPUs of a job, on each of its nodes.")
+    nodes: int | None = Field(None, ge=1, description="Nodes of a job; 1 where not set.")
+    processes: int | None = Field(
+        None, ge=1, description="Processes on each node, which share every batch; one for each GPU where not set."
+    )
     mem_gb: float | None = Field(None, gt=0, description="Memory per node, GB.")
     mem_per_cpu_gb: float | None = Field(None, gt=0, description="Memory per core, GB; excludes the other two.")
     mem_per_gpu_gb: float | None = Field(None, gt=0, description="Memory per GPU, GB; excludes the other two.")
@@ -60,6 +64,11 @@ class Resources(Section):
         if "requeue" in (self.extra_directives or {}):
             raise ValueError("requeue must not be set: a preempted trial is resumed in a new job")
         return self
+
+    @property
+    def tasks(self) -> int:
+        """Processes on each node."""
+        return self.processes or self.gpus or 1
 
     def over(self, base: Resources) -> Resources:
         """These resources where set, those of ``base`` elsewhere. One memory form replaces another."""

@@ -15,6 +15,7 @@ from hpcjf.store.layout import RunLayout
 from hpcjf.store.messages import AttemptResult, AttemptSpec
 from hpcjf.store.visibility import wait_visible
 from hpcjf.types import Cause
+from hpcjf.worker import team
 from hpcjf.worker.signals import Interruption
 
 
@@ -28,18 +29,27 @@ def run_attempt(spec_path: str) -> None:
     wait_visible(Path(spec_path))
     spec = AttemptSpec.read(Path(spec_path))
     layout = RunLayout(Path(spec_path).parents[3])
+    first = True
     try:
         study = load_frozen(layout)
+        first = team.join()
         from hpcjf.worker.session import Session  # torch: seconds of import, after the signal handlers stand
     except Exception as error:
         traceback.print_exc()
+        if not first:
+            raise
         _stillborn(spec, error, time.time() - born).write(layout.attempt(spec.trial, spec.attempt).result)
         return
 
     session = Session(layout, study, spec, interruption, born)
+    if not first:
+        session.run()
+        team.leave()
+        return
     fault: Exception | None = None
     try:
         result = session.run()
+        team.leave()
     except FencedError as error:
         print(f"hpcjf: {error}", file=sys.stderr)
         return

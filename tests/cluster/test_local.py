@@ -16,6 +16,7 @@ from hpcjf.cluster.base import JobClass, JobRequest
 from hpcjf.cluster.local import LocalCluster
 from hpcjf.cluster.processes import session_members, start_token
 from hpcjf.errors import LimitClusterError, PermanentClusterError
+from hpcjf.study import Resources
 
 Requests = Callable[..., JobRequest]
 Eventually = Callable[..., None]
@@ -195,6 +196,23 @@ def test_a_failing_job_tells_its_exit_code(
     eventually(lambda: state(cluster, job_id).ended)
     status = cluster.poll([job_id])[job_id]
     assert (status.job_class, status.reason) == (JobClass.FAILED, "exit code 3")
+
+
+def test_a_job_of_two_processes_ends_with_both(
+    cluster: LocalCluster, request_for: Requests, eventually: Eventually
+) -> None:
+    request = request_for("wait", processes=2)
+    job_id = cluster.submit(request)
+    eventually(lambda: len(runs(request)) == 2)
+    assert state(cluster, job_id) is JobClass.RUNNING
+    release(request)
+    eventually(lambda: state(cluster, job_id) is JobClass.FINISHED)
+
+
+def test_several_nodes_need_a_scheduler(cluster: LocalCluster) -> None:
+    cluster.check(Resources(nodes=1, processes=4))
+    with pytest.raises(PermanentClusterError, match="local jobs have one node, and the study asks for 2"):
+        cluster.check(Resources(nodes=2))
 
 
 def test_a_killed_job_tells_its_signal(cluster: LocalCluster, request_for: Requests, eventually: Eventually) -> None:

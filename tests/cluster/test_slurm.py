@@ -180,6 +180,18 @@ def test_the_script_says_what_the_study_says(scheduler: Any, request_for: Reques
     assert "--cpus-per-task=4" in next(line for line in script if line.startswith("srun"))
 
 
+def test_a_trial_of_several_processes_has_a_task_for_each(scheduler: Any, request_for: Requests) -> None:
+    scheduler.says("sbatch", "42\n")
+    request = request_for("wait", nodes=2, gpus=4, cpus=32)
+    SlurmCluster().submit(request)
+    script = submitted_script(request)
+    for line in ("nodes=2", "ntasks-per-node=4", "gpus-per-node=4", "cpus-per-task=8"):
+        assert f"#SBATCH --{line}" in script
+    [srun] = [line for line in script if line.startswith("srun")]
+    assert "--kill-on-bad-exit=1" in srun
+    assert "export OMP_NUM_THREADS=8" in script
+
+
 def test_nothing_is_asked_for_unasked(scheduler: Any, request_for: Requests) -> None:
     """S19: no time, memory or cores but the site's own defaults; and any line can be left out."""
     scheduler.says("sbatch", "42\n")

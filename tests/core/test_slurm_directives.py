@@ -23,8 +23,9 @@ def test_every_resource_has_its_directive() -> None:
         "account": "a1",
         "qos": "long",
         "time": "90",
-        "cpus-per-task": "4",
+        "cpus-per-task": "2",
         "gpus-per-node": "2",
+        "ntasks-per-node": "2",
         "mem": "1536M",
     }
 
@@ -57,6 +58,7 @@ def test_the_sites_own_directives_are_added_and_win() -> None:
         "mem-per-gpu": "16G",
         "partition": "big",
         "no-requeue": "",
+        "ntasks-per-node": "2",
     }
 
 
@@ -99,10 +101,16 @@ def test_values_that_sites_use_pass(value: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nodes", "ntasks", "ntasks_per_node"])
-def test_a_trial_is_one_process(name: str) -> None:
+def test_extra_directives_start_no_copies(name: str) -> None:
     assert directives(Resources(extra_directives={name: "1"}))
     with pytest.raises(PermanentClusterError, match="several copies"):
         directives(Resources(extra_directives={name: "2"}))
+
+
+def test_processes_and_nodes_are_tasks_and_share_the_cores() -> None:
+    assert directives(Resources(processes=1, nodes=1)) == {}
+    found = directives(Resources(processes=3, nodes=2, cpus=8, gpus=4))
+    assert (found["nodes"], found["ntasks-per-node"], found["cpus-per-task"]) == ("2", "3", "2")
 
 
 def test_two_memory_forms_are_refused_before_sbatch_does() -> None:

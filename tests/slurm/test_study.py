@@ -149,3 +149,41 @@ def test_controller_runs_as_a_job_of_its_own(write_study: Callable[..., Path]) -
     wait_until(lambda: RunLayout(root).study.exists() and state_of(root).phase is Phase.DONE)
     assert state_of(root).controller["job_id"]
     assert len(state_of(root).of(Purpose.RECIPE)) == 1
+
+
+@pytest.mark.parametrize("shape", [{"processes": 2, "cpus": 2, "mem_gb": 3}, {"nodes": 2}])
+def test_a_trial_of_two_processes(write_study: Callable[..., Path], shape: dict[str, int]) -> None:
+    """On one node and on two; the first process alone writes."""
+    search = {"parallel": 1, "max_trials": 1, "method": "random"}
+    file = write_study(cluster=SLURM | shape, search=search)
+    root = file.parent / "run"
+    hpcjf("run", file)
+    state = state_of(root)
+    assert state.phase is Phase.DONE
+    for number, known in state.trials.items():
+        assert known.cause is Cause.COMPLETED
+        folder = RunLayout(root).attempt(number, 1).job_folder
+        said = [path.read_text() for path in sorted(folder.glob("*_log.out"))]
+        assert len(said) == 2, "a log of each process"
+        assert [text.count("completed at step") for text in said] == [1, 0]
+
+
+def test_a_process_that_dies_takes_the_trial_with_it(write_study: Callable[..., Path]) -> None:
+    """The first one does not wait for its share for ever."""
+    file = write_study(
+        cluster=SLURM | {"processes": 2, "cpus": 2, "mem_gb": 3, "retries": 0},
+        search={"parallel": 1, "max_trials": 1, "method": "random"},
+        budget={"min": 2, "max": 500},
+    )
+    root = file.parent / "run"
+    controller = start(file)
+    wait_until(lambda: training(root) > 0)
+    found = subprocess.run(
+        ["pgrep", "-f", "submitit.core._submit.*study/run/trials/0000"], capture_output=True, text=True
+    )
+    second = [pid for pid in found.stdout.split() if "SLURM_PROCID=1" in Path(f"/proc/{pid}/environ").read_text()]
+    os.kill(int(second[0]), signal.SIGKILL)
+    wait_until(lambda: state_of(root).trials[0].cause is not None)
+    assert state_of(root).trials[0].cause in (Cause.FAILED, Cause.OUT_OF_MEMORY)
+    hpcjf("stop", root, "--now")
+    controller.wait(timeout=120)
