@@ -106,12 +106,11 @@ def run(job: Job, models: Path) -> dict[str, Any]:
 
 
 def questions(count: int) -> list[Question]:
-    """Differences, of which no pipeline trains any: the right one among three near ones, chance is a quarter."""
+    """Differences, of which no pipeline trains any: the right one among three others, chance is a quarter."""
     stream, found = random.Random(0), []
     for row in split_rows("subtraction")[1][:count]:
         value = int(row.references[0])
-        near = [value + step for step in (-10, -2, -1, 1, 2, 10) if -99 <= value + step <= 99]
-        choices = [value, *stream.sample(near, 3)]
+        choices = [value, *stream.sample([other for other in range(-99, 100) if other != value], 3)]
         stream.shuffle(choices)
         found.append(Question(row.prompt, tuple(f"{each:+03d}" for each in choices), choices.index(value)))
     return found
