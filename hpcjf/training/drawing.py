@@ -16,6 +16,7 @@ from hpcjf.training.objectives.advantages import groups_with_signal
 from hpcjf.training.order import draw_indices, stream_seed
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout
+from hpcjf.training.vllm_sampler import VllmSampler
 
 Render = Callable[[Row, Any], list[int]]
 Rewards = list[float | None]
@@ -33,6 +34,7 @@ class Drawing:
     render: Render
     seed: int
     max_redraws: int
+    engine: VllmSampler | None = None
 
     def draw(self, step: int) -> tuple[Rollout, Rewards, int]:
         """All completions of the step with their rewards, and the number of further draws: with dynamic sampling there
@@ -59,12 +61,22 @@ class Drawing:
         return rollouts.take(drawn, groups), [rewards[i * group + j] for i in groups for j in range(group)]
 
     def _sample(self, prompts: Sequence[Sequence[int]], step: int, redraw: int) -> Rollout:
+        algorithm, seed = self.algorithm, stream_seed(self.seed, step, redraw)
+        if self.engine:
+            return self.engine.sample(
+                prompts,
+                group=algorithm.rollouts,
+                max_new_tokens=algorithm.max_new_tokens,
+                temperature=algorithm.temperature,
+                seed=seed,
+                micro_batch=max(1, algorithm.micro_batch // algorithm.rollouts),
+            )
         return rollouts.sample(
             self.policy,
             prompts,
-            group=self.algorithm.rollouts,
-            max_new_tokens=self.algorithm.max_new_tokens,
-            temperature=self.algorithm.temperature,
-            generator=torch.Generator().manual_seed(stream_seed(self.seed, step, redraw)),
-            batch=self.algorithm.micro_batch * _SAMPLING_FACTOR,
+            group=algorithm.rollouts,
+            max_new_tokens=algorithm.max_new_tokens,
+            temperature=algorithm.temperature,
+            generator=torch.Generator().manual_seed(seed),
+            batch=algorithm.micro_batch * _SAMPLING_FACTOR,
         )
