@@ -75,6 +75,8 @@ def _resolve_recipe(study: Study, path: Path, lines: Lines) -> Study:
             if other in AlgorithmSection.model_fields and other not in space:
                 _legal("algorithm", other, wanted, at)
         known = values.get(name, _setting(study, name, defaults))
+        if known is None and name == "base" and isinstance(dimension, Categorical):
+            known = dimension.choices[0]  # no recipe can know the study's checkpoints
         if known is not None:
             _inside(name, values.setdefault(name, known), dimension, at)
     ordered = {name: space[name] for name in SEARCHABLE if name in space}

@@ -47,7 +47,7 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
 def resolve_sizes(study: Study, path: Path, lines: Lines) -> Study:
     """What a plan needs: recipe, space and the models' sizes. Nothing is downloaded or made. Raises UserError."""
     study = resolve_space(study, path, lines)
-    return _sized(study, _folders(study, path, lines, local=True), path, lines)
+    return _sized(study, _folders(study, path, lines, local=True), path, lines, local=True)
 
 
 def _folders(study: Study, path: Path, lines: Lines, *, local: bool = False) -> list[Path]:
@@ -57,16 +57,32 @@ def _folders(study: Study, path: Path, lines: Lines, *, local: bool = False) -> 
     ]
 
 
-def _sized(study: Study, folders: Sequence[Path], path: Path, lines: Lines) -> Study:
+def _bases(study: Study, path: Path, lines: Lines, *, local: bool) -> list[dict[str, str] | None]:
+    """Folders of the models' bases."""
+    found: list[dict[str, str] | None] = []
+    for index, model in enumerate(study.models):
+        own = {}
+        for name, base in (model.bases or {}).items():
+            at = line_of(path, lines, ("models", index, "bases", name))
+            place = model.model_copy(update={"path": base, "name": f"{model.name}, base {name}"})
+            own[name] = str(_folder(place, path.parent.absolute(), at, local=local))
+        found.append(own or None)
+    return found
+
+
+def _sized(study: Study, folders: Sequence[Path], path: Path, lines: Lines, *, local: bool = False) -> Study:
     """With the models' folders and parameter counts. Raises ModelError, and StudyError where the order is wrong."""
     models = tuple(
         model.model_copy(
             update={
                 "path": str(folder),
+                "bases": bases,
                 "parameters": _parameters(model, folder, line_of(path, lines, ("models", index, "path"))),
             }
         )
-        for index, (model, folder) in enumerate(zip(study.models, folders, strict=True))
+        for index, (model, folder, bases) in enumerate(
+            zip(study.models, folders, _bases(study, path, lines, local=local), strict=True)
+        )
     )
     sizes = [model.parameters or 0 for model in models]
     if sizes != sorted(sizes):

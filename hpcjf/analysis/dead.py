@@ -70,7 +70,7 @@ def _unread(name: str, dimension: Dimension, study: Study) -> str:
 def _read(algorithm: AlgorithmSection) -> list[object]:
     """What training reads of the settings that may be searched."""
     pipeline, share = algorithm.pipeline, algorithm.parallel_weight if algorithm.pipeline == "parallel" else None
-    found: list[object] = [algorithm.grad_clip, algorithm.lr_scheduler, share]
+    found: list[object] = [algorithm.base, algorithm.grad_clip, algorithm.lr_scheduler, share]
     if pipeline != "rl" and share != 1:
         found += [pipeline, algorithm.sft_learning_rate, algorithm.sft_share if pipeline == "sft_then_rl" else None]
     if pipeline not in SUPERVISED and share != 0:

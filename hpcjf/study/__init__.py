@@ -89,6 +89,9 @@ class Adapter(Section):
 class ModelSection(Section):
     name: Name
     path: str = Field(description="Model folder, hub id, or builtin:tiny-xs, -s, -m or -l.")
+    bases: dict[Name, str] | None = Field(
+        None, description="Checkpoints of this model by name, for algorithm.base to choose from: folders or hub ids."
+    )
     revision: str | None = None
     parameters: int | None = Field(None, ge=1, description="Parameter count; read from the weights where omitted.")
     adapter: Adapter = Adapter()
@@ -99,6 +102,10 @@ class ModelSection(Section):
     )
     trust_remote_code: bool = False
     resources: Resources = Resources()
+
+    def start(self, base: str | None) -> str:
+        """What training starts from: the model's path, or one of its bases."""
+        return self.path if base is None or self.bases is None else self.bases[base]
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:
@@ -277,10 +284,18 @@ class Study(Section):
             raise ValueError(f"model names must differ: {', '.join(names)}")
         if set(self.task.names) - set(get_args(ArithmeticTask)) and self.task.path is None:
             raise ValueError(f"task {', '.join(self.task.names)} needs task.path")
-        pipeline = (self.space or {}).get("pipeline")
-        pipelines = pipeline.choices if isinstance(pipeline, Categorical) else (self.algorithm.pipeline,)
+        for base in self._possible("base"):
+            for model in self.models:
+                if base is not None and base not in (model.bases or {}):
+                    raise ValueError(f"model {model.name} has no base {base}; name it under its bases")
+        pipelines = self._possible("pipeline")
         if self.search.kl_ceiling is not None and set(SUPERVISED).intersection(pipelines):
             raise ValueError("search.kl_ceiling needs a KL, which no pipeline of SFT alone measures; leave one out")
         if self.search.deterministic and self.checkpoints.max_gb is not None:
             raise ValueError("checkpoints.max_gb excludes search.deterministic: what it removes depends on timing")
         return self
+
+    def _possible(self, name: str) -> tuple[bool | int | float | str | None, ...]:
+        """Values that a setting of ``algorithm`` has somewhere in the study."""
+        dimension = (self.space or {}).get(name)
+        return dimension.choices if isinstance(dimension, Categorical) else (getattr(self.algorithm, name),)

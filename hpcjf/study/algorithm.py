@@ -23,6 +23,7 @@ class AlgorithmSection(Section):
     part for does nothing, so that one study can search over objectives.
     """
 
+    base: str | None = Field(None, description="Which of the models' bases training starts from; null is their path.")
     pipeline: Pipeline = Field(
         "rl",
         description="RL on rewards, SFT on one or on all (gold) references, one after the other, or both averaged.",

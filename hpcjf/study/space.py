@@ -64,7 +64,7 @@ class Categorical(_Conditional):
 
 Dimension = Annotated[RealRange | IntegerRange | Categorical, Field(discriminator="type")]
 SEARCHABLE = (
-    "pipeline", "objective", "learning_rate", "lr_scheduler", "clip_range", "clip_range_high", "dual_clip",
+    "base", "pipeline", "objective", "learning_rate", "lr_scheduler", "clip_range", "clip_range_high", "dual_clip",
     "grad_clip", "kl_coef", "kl_estimator", "kl_in", "rollouts", "dynamic_sampling", "value_coef", "value_clip",
     "value_lr_factor", "gae_lambda", "hargo_alpha", "hargo_rho", "hargo_weights", "hargo_weighted_kl",
     "hargo_flat_kl", "preference_beta", "preference_margin", "sft_learning_rate", "sft_share", "parallel_weight",

@@ -36,7 +36,13 @@ class VllmSampler:
             fix = "pip install 'hpcjf[vllm]', or take sampler: transformers"
             raise ModelError("vllm is not installed", where="algorithm.sampler", fix=fix) from error
         self._policy, self._parameters = policy, vllm.SamplingParams
-        self._engine = vllm.LLM(model=str(folder), gpu_memory_utilization=memory, enable_prefix_caching=True)
+        low = policy.autocast or policy.model.dtype == torch.bfloat16
+        self._engine = vllm.LLM(
+            model=str(folder),
+            dtype="bfloat16" if low else "float32",
+            gpu_memory_utilization=memory,
+            enable_prefix_caching=True,
+        )
 
     def sample(
         self,

@@ -82,9 +82,9 @@ class Session:
         self.entry = registry.entry(spec.config_id, spec.model, spec.training_seed)
         if self.main:
             self.entry.claim(spec.name, spec.generation)
-        model = study.model(spec.model)
-        tokenizer = load_tokenizer(model, Path(model.path))
-        self.data = fitting(load_task(study.task), tokenizer, study, context_length(model, Path(model.path)))
+        model, folder = study.model(spec.model), self._folder()
+        tokenizer = load_tokenizer(model, folder)
+        self.data = fitting(load_task(study.task), tokenizer, study, context_length(model, folder))
         if self.main:
             print("\n".join(self.data.notes), flush=True)
         self.trainer = self._trainer()
@@ -104,6 +104,12 @@ class Session:
         if self.main and (self.paths.trace.exists() or self.paths.result.exists()):
             raise FencedError("run before, or elsewhere now", where=str(self.paths.folder), fix="end without writing")
 
+    def _algorithm(self) -> AlgorithmSection:
+        return AlgorithmSection.model_validate(self.study.algorithm.model_dump() | self.spec.config)
+
+    def _folder(self) -> Path:
+        return Path(self.study.model(self.spec.model).start(self._algorithm().base))
+
     def _trainer(self) -> Trainer:
         study, spec = self.study, self.spec
         model = study.model(spec.model)
@@ -117,8 +123,8 @@ class Session:
 
         return Trainer(
             model=model,
-            model_path=Path(model.path),
-            algorithm=AlgorithmSection.model_validate(study.algorithm.model_dump() | spec.config),
+            model_path=self._folder(),
+            algorithm=self._algorithm(),
             train_rows=self.data.train,
             score=reward,
             horizon=study.budget.max,

@@ -25,7 +25,8 @@ class LLM:
 
     loaded = 0
 
-    def __init__(self, model: str, gpu_memory_utilization: float, enable_prefix_caching: bool) -> None:
+    def __init__(self, model: str, dtype: str, gpu_memory_utilization: float, enable_prefix_caching: bool) -> None:
+        assert dtype == "float32"
         assert 0 < gpu_memory_utilization < 1
         assert enable_prefix_caching
         self.policy = load_policy(ModelSection(name="m", path="."), Path(model))

@@ -28,7 +28,7 @@ def test_without_settings_it_is_the_table_s(name: str) -> None:
 
 def test_every_setting_that_may_be_null_reaches_some_objective() -> None:
     nullable = {name for name, field in AlgorithmSection.model_fields.items() if field.default is None}
-    assert nullable == {name for objective in NAMES for name in default_settings(objective)} | {"dual_clip"}
+    assert nullable == {name for objective in NAMES for name in default_settings(objective)} | {"base", "dual_clip"}
     assert chosen(dual_clip=3.0) == replace(chosen(), dual_clip=3.0)
 
 

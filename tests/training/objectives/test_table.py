@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from hpcjf.study import AlgorithmSection, ObjectiveName
-from hpcjf.training.objectives.table import OBJECTIVES, Objective, PolicyGradient, Preference
+from hpcjf.training.objectives.table import OBJECTIVES, Objective, PolicyGradient, Preference, Supervised
 
 PAGE = (Path(__file__).parents[3] / "docs/objectives.md").read_text()
 ROWS = {row[0]: row[1:] for row in re.findall(r"^\| `(\w+)` \| .* \| ([\d.]+) \| (.*) \|$", PAGE, re.M)}
@@ -44,9 +44,9 @@ def test_the_page_has_paper_and_defaults_of(name: str) -> None:
     assert ROWS[name] == (OBJECTIVES[name].paper, defaults(OBJECTIVES[name]))
 
 
-def test_a_study_may_use_every_policy_gradient_objective_and_starts_with_grpo() -> None:
+def test_a_study_may_use_every_objective_on_samples_and_starts_with_grpo() -> None:
     names = get_args(ObjectiveName)
-    assert names == tuple(name for name, one in OBJECTIVES.items() if isinstance(one, PolicyGradient))
+    assert names == tuple(name for name, one in OBJECTIVES.items() if not isinstance(one, Supervised))
     assert AlgorithmSection().objective == "grpo"
 
 
