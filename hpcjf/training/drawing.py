@@ -16,6 +16,7 @@ from hpcjf.training.objectives.advantages import groups_with_signal
 from hpcjf.training.order import draw_indices, stream_seed
 from hpcjf.training.policy import Policy
 from hpcjf.training.rollout import Rollout
+from hpcjf.training.vllm_sampler import VllmSampler
 
 Render = Callable[[Row, Any], list[int]]
 Rewards = list[float | None]
@@ -24,7 +25,7 @@ _SAMPLING_FACTOR = 8  # completions per sampling batch over ``micro_batch``: no 
 
 @dataclass(frozen=True)
 class Drawing:
-    """``max_redraws`` 0 draws each step's prompts once."""
+    """``max_redraws`` 0 draws each step's prompts once. Without ``engine`` the policy itself samples."""
 
     policy: Policy
     algorithm: AlgorithmSection
@@ -33,6 +34,7 @@ class Drawing:
     render: Render
     seed: int
     max_redraws: int
+    engine: VllmSampler | None = None
 
     def draw(self, step: int) -> tuple[Rollout, Rewards, int]:
         """All completions of the step with their rewards, and the number of further draws: with dynamic sampling there
@@ -59,12 +61,15 @@ class Drawing:
         return rollouts.take(drawn, groups), [rewards[i * group + j] for i in groups for j in range(group)]
 
     def _sample(self, prompts: Sequence[Sequence[int]], step: int, redraw: int) -> Rollout:
+        generator = torch.Generator().manual_seed(stream_seed(self.seed, step, redraw))
+        if self.engine is not None:
+            return self.engine.sample(prompts, generator)
         return rollouts.sample(
             self.policy,
             prompts,
             group=self.algorithm.rollouts,
             max_new_tokens=self.algorithm.max_new_tokens,
             temperature=self.algorithm.temperature,
-            generator=torch.Generator().manual_seed(stream_seed(self.seed, step, redraw)),
+            generator=generator,
             batch=self.algorithm.micro_batch * _SAMPLING_FACTOR,
         )

@@ -22,6 +22,7 @@ from hpcjf.training.preferences import PreferenceUpdate, prefer
 from hpcjf.training.rollout import Rollout
 from hpcjf.training.targets import Plan, make_targets
 from hpcjf.training.update import PolicyUpdate, Tally
+from hpcjf.training.vllm_sampler import VllmSampler
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Reinforcement:
         gradient = self._objective if isinstance(self._objective, PolicyGradient) else None
         critic = gradient and gradient.critic
         redraws = gradient.max_redraws if gradient and gradient.dynamic_sampling else 0
-        self._drawing = Drawing(policy, algorithm, rows, judge, render, seed, redraws)
+        engine = VllmSampler(policy, algorithm) if algorithm.sampler == "vllm" else None
+        self._drawing = Drawing(policy, algorithm, rows, judge, render, seed, redraws, engine)
         self.head = ValueHead(policy) if critic else None
         self.learner = Learner(policy, algorithm.temperature, self.head)
         groups = [Group(policy.parameters())]
