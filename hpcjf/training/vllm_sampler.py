@@ -1,9 +1,8 @@
 """Sampling by vLLM in place of :func:`hpcjf.training.rollout.sample`.
 
 Not yet run against vLLM itself: the tests have a stand-in with its interface (LLM, SamplingParams, outputs). One
-process only. The engine's own log-probabilities differ from the trained policy's, hence those of a :class:`Rollout` come
-from a pass of the policy. Draws have a seed each, but depend on the engine's batching: a trial need not repeat bit for
-bit.
+process only. The engine's own log-probabilities are not exactly the trained policy's; those of a :class:`Rollout` come
+from a pass of the policy. A trial need not repeat bit for bit: draws depend on the engine's batching.
 """
 
 from __future__ import annotations
