@@ -93,6 +93,10 @@ class ModelSection(Section):
     parameters: int | None = Field(None, ge=1, description="Parameter count; read from the weights where omitted.")
     adapter: Adapter = Adapter()
     dtype: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = Field(
+        False,
+        description="Keep one activation a layer and compute the others again: less memory, about a third slower.",
+    )
     trust_remote_code: bool = False
     resources: Resources = Resources()
 

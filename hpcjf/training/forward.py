@@ -51,6 +51,8 @@ def completion_logits(model: Any, prompt: Tensor, prompt_mask: Tensor, completio
     Masks are bool. The last token's own forward pass predicts nothing and is left out.
     """
     copies = completion.shape[0] // prompt.shape[0]
+    if model.is_gradient_checkpointing:
+        return _checkpointed(model, prompt, prompt_mask, completion, mask, copies)
     first, cache = prefill(model, prompt, prompt_mask, copies)
     logits = first.unsqueeze(1)
     if completion.shape[1] > 1:
@@ -59,6 +61,30 @@ def completion_logits(model: Any, prompt: Tensor, prompt_mask: Tensor, completio
         steps = torch.arange(completion.shape[1] - 1, device=completion.device)
         positions = before.sum(1, keepdim=True) + steps
         logits = torch.cat([logits, call(model, completion[:, :-1], seen, positions, cache)], 1)
+    return logits.float()
+
+
+def _checkpointed(
+    model: Any, prompt: Tensor, prompt_mask: Tensor, completion: Tensor, mask: Tensor, copies: int
+) -> Tensor:
+    """Every prompt with each of its completions and without a cache: only so transformers computes layers again.
+
+    The reference takes this way too, so that its rounding is the policy's.
+    """
+    ids = torch.cat([prompt.repeat_interleave(copies, 0), completion[:, :-1]], 1)
+    seen = torch.cat([prompt_mask.repeat_interleave(copies, 0), mask[:, :-1]], 1)
+    positions = (seen.cumsum(1) - 1).clamp_min(0)
+    model.train()  # which it asks for too; a model with dropout fails the check of the KL before the first update
+    try:
+        logits: Tensor = model(
+            input_ids=ids,
+            attention_mask=seen.long(),
+            position_ids=positions,
+            use_cache=False,
+            logits_to_keep=completion.shape[1],
+        ).logits
+    finally:
+        model.eval()
     return logits.float()
 
 

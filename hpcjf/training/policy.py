@@ -138,6 +138,8 @@ def load_policy(model: ModelSection, path: Path, *, seed: int = 0) -> Policy:
     if largest >= rows:
         raise ModelError(f"the tokenizer has id {largest}, the model {rows} embeddings", where=str(path))
     network.to(device).eval()
+    if model.gradient_checkpointing:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
     wrapped = frozen = None
     if lora:
         wrapped = _with_adapter(network, model, path, seed)

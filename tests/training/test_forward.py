@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hpcjf.training.forward import completion_logits
+from hpcjf.training.forward import completion_logits, completion_outputs
 from hpcjf.training.policy import Policy
 
 
@@ -69,3 +69,29 @@ def test_left_padding_leaves_absolute_positions_alone() -> None:
     assert torch.allclose(*(each.log_softmax(-1) for each in found), rtol=0, atol=1e-5)
     whole = model(torch.cat([prompt.expand(2, -1), ids], 1), use_cache=False).logits[:, 2:-1]
     assert torch.allclose(found[1].log_softmax(-1), whole.log_softmax(-1), rtol=0, atol=1e-5)
+
+
+def test_gradient_checkpointing_gives_the_same_with_less_kept(policy: Policy) -> None:
+    def run() -> tuple[torch.Tensor, list[torch.Tensor], int]:
+        policy.model.zero_grad()
+        calls: list[int] = []
+        hook = policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+        logits = shared(policy, PROMPTS, COMPLETIONS, 0)
+        before = len(calls)
+        mask = torch.tensor([[i < len(c) for i in range(4)] for c in COMPLETIONS])
+        logits.log_softmax(-1)[mask][:, 3].sum().backward()
+        hook.remove()
+        gradients = [p.grad.clone() for p in policy.parameters() if p.grad is not None]
+        return logits.detach()[mask], gradients, len(calls) - before
+
+    plain_logits, plain_gradients, again = run()
+    assert again == 0
+    policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+    logits, gradients, again = run()
+    assert again == 1, "the layer was computed again"
+    assert torch.allclose(logits, plain_logits, atol=1e-5)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradients, plain_gradients, strict=True))
+    assert not policy.model.training
+    prompt, ids = torch.tensor(PROMPTS[:1]), torch.tensor(COMPLETIONS[:1])
+    found, states = completion_outputs(policy.model, prompt, prompt > 0, ids, ids > 0)
+    assert torch.allclose(policy.model.get_output_embeddings()(states), found, atol=1e-6)

@@ -11,6 +11,7 @@ import torch
 
 from hpcjf.errors import StudyError, TrainingError
 from hpcjf.study import ModelSection
+from hpcjf.tasks import render
 from hpcjf.tasks.arithmetic import reward, split_rows
 from hpcjf.tasks.base import Row
 from hpcjf.training.tiny import ensure_tiny
@@ -87,6 +88,23 @@ def test_bfloat16_starts_at_kl_zero_too(model_folder: Path, make_trainer: Make, 
     metrics = train(trainer, 2)
     assert all(math.isfinite(value) for value in metrics[1].values())
     assert metrics[0]["skipped"] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("adapter", ["none", "lora"])
+def test_gradient_checkpointing_trains_the_same(
+    model_folder: Path, make_trainer: Make, adapter: str, dtype: str
+) -> None:
+    def trainer(saving: bool) -> Trainer:
+        options = {"dtype": dtype, "adapter": {"type": adapter}, "gradient_checkpointing": saving}
+        section = ModelSection.model_validate({"name": "m", "path": ".", **options})
+        algorithm = make_trainer().algorithm
+        return Trainer(section, model_folder, algorithm, split_rows()[0][:10], scores_of_ones, 20, 0, render)
+
+    plain, saving = train(trainer(False), 2), train(trainer(True), 2)
+    tolerance = 1e-3 if dtype == "float32" else 0.2
+    assert saving[0]["kl"] == pytest.approx(plain[0]["kl"], rel=tolerance)
+    assert saving[1]["grad_norm"] == pytest.approx(plain[1]["grad_norm"], rel=tolerance)
 
 
 def test_a_policy_that_is_not_the_reference_fails_before_the_first_update(make_trainer: Make) -> None:
