@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -27,6 +28,9 @@ def resolve_study(study: Study, path: Path, lines: Lines) -> Study:
     study = resolve_space(study, path, lines)
     with at_line(path, lines):
         task = _task(study.task, path.parent.absolute())
+    if study.algorithm.sampler == "vllm" and importlib.util.find_spec("vllm") is None:
+        where = line_of(path, lines, ("algorithm", "sampler"))
+        raise StudyError("vllm is not installed", where=where, fix="pip install 'hpcjf[vllm]', or leave sampler out")
     folders = _folders(study, path, lines)
     for index, model in enumerate(study.models):
         own = ("models", index, "resources")

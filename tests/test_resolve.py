@@ -611,6 +611,13 @@ class TestSizes:
             self.sizes(tmp_path, *models)
 
 
+def test_vllm_is_looked_for_before_anything_is_submitted(resolve: Resolve) -> None:
+    with pytest.raises(StudyError, match=r"vllm is not installed") as caught:
+        resolve(algorithm={"sampler": "vllm"})
+    assert "study.yaml:" in caught.value.where
+    assert "hpcjf[vllm]" in caught.value.fix
+
+
 class TestTask:
     def test_questions_are_read_before_anything_runs(self, resolve: Resolve, tmp_path: Path) -> None:
         (tmp_path / "q.jsonl").write_text('{"question": "a", "choices": ["b", "c"], "answer": 1}\n')

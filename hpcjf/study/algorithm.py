@@ -70,10 +70,8 @@ class AlgorithmSection(Section):
     hargo_flat_kl: bool | None = Field(None, description="hargo: keep the KL of groups whose rewards are all equal.")
     preference_beta: float | None = Field(None, gt=0, description="dpo, kto, simpo: scale of the implied reward.")
     preference_margin: float | None = Field(None, ge=0, description="simpo: target margin between the two responses.")
-    sampler: Literal["transformers", "vllm"] = Field(
-        "transformers", description="What draws completions in training; vllm needs hpcjf[vllm] and a GPU."
-    )
-    vllm_memory: float = Field(0.3, gt=0, lt=1, description="Share of the GPU's memory that is vLLM's.")
+    sampler: Literal["transformers", "vllm"] = Field("transformers", description="vllm needs a GPU and hpcjf[vllm].")
+    vllm_memory: float = Field(0.3, gt=0, lt=1, description="Share of the GPU's memory that vLLM may take.")
     sft_learning_rate: float = Field(2e-5, gt=0, description="Peak learning rate of the SFT part.")
     sft_batch: int = Field(16, ge=1, description="Demonstrations per update of the SFT part.")
     sft_share: float = Field(0.3, gt=0, lt=1, description="sft_then_rl: share of the full budget that is SFT.")

@@ -129,6 +129,18 @@ class _Llama:
         return torch.addcmul(x * cos, x.roll(self._size // 2, -1), sin)
 
 
+def merged_weights(model: Any) -> dict[str, Tensor]:
+    """W + s B A of each linear layer that has an adapter, by the name that W has without one."""
+    found = {}
+    for name, module in model.named_modules():
+        product = _product(module) if hasattr(module, "lora_A") else None
+        if product is not None and product.down is not None and product.up is not None:
+            found[f"{name}.weight"] = torch.addmm(
+                product.weight, product.up, product.down, alpha=product.scale
+            ).detach()
+    return found
+
+
 def _layers(model: Any) -> list[_Layer] | None:
     """None where the network is another, or not in float32."""
     from transformers import LlamaForCausalLM

@@ -25,7 +25,7 @@ _SAMPLING_FACTOR = 8  # completions per sampling batch over ``micro_batch``: no 
 
 @dataclass(frozen=True)
 class Drawing:
-    """``max_redraws`` 0 draws each step's prompts once. Without ``engine`` the policy itself samples."""
+    """``max_redraws`` 0 draws each step's prompts once."""
 
     policy: Policy
     algorithm: AlgorithmSection
@@ -61,15 +61,22 @@ class Drawing:
         return rollouts.take(drawn, groups), [rewards[i * group + j] for i in groups for j in range(group)]
 
     def _sample(self, prompts: Sequence[Sequence[int]], step: int, redraw: int) -> Rollout:
-        generator = torch.Generator().manual_seed(stream_seed(self.seed, step, redraw))
-        if self.engine is not None:
-            return self.engine.sample(prompts, generator)
+        algorithm, seed = self.algorithm, stream_seed(self.seed, step, redraw)
+        if self.engine:
+            return self.engine.sample(
+                prompts,
+                group=algorithm.rollouts,
+                max_new_tokens=algorithm.max_new_tokens,
+                temperature=algorithm.temperature,
+                seed=seed,
+                micro_batch=max(1, algorithm.micro_batch // algorithm.rollouts),
+            )
         return rollouts.sample(
             self.policy,
             prompts,
-            group=self.algorithm.rollouts,
-            max_new_tokens=self.algorithm.max_new_tokens,
-            temperature=self.algorithm.temperature,
-            generator=generator,
-            batch=self.algorithm.micro_batch * _SAMPLING_FACTOR,
+            group=algorithm.rollouts,
+            max_new_tokens=algorithm.max_new_tokens,
+            temperature=algorithm.temperature,
+            generator=torch.Generator().manual_seed(seed),
+            batch=algorithm.micro_batch * _SAMPLING_FACTOR,
         )

@@ -21,12 +21,13 @@ _PROBES = 64  # values of each tensor that enter the reference's fingerprint
 
 @dataclass
 class Policy:
-    """A causal language model in training.
+    """A causal language model in training, which came from ``folder``.
 
     ``model`` is called for forward passes and, with LoRA, holds the adapter's layers. It stays in eval mode, so
     that no dropout makes policy and reference differ. ``pad_id`` is a filler only: no mask ever comes from it.
     """
 
+    folder: Path
     model: Any
     tokenizer: Any
     eos_ids: tuple[int, ...]
@@ -147,7 +148,7 @@ def load_policy(model: ModelSection, path: Path, *, seed: int = 0) -> Policy:
         frozen = copy.deepcopy(network).requires_grad_(False)
     eos = _eos_ids(network, tokenizer)
     pad = next((i for i in (tokenizer.pad_token_id, *eos) if i is not None), 0)
-    policy = Policy(network, tokenizer, eos, pad, device, low and not lora, frozen, wrapped)
+    policy = Policy(path, network, tokenizer, eos, pad, device, low and not lora, frozen, wrapped)
     policy.parameters()
     return policy
 

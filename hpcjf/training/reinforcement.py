@@ -54,7 +54,7 @@ class Reinforcement:
         gradient = self._objective if isinstance(self._objective, PolicyGradient) else None
         critic = gradient and gradient.critic
         redraws = gradient.max_redraws if gradient and gradient.dynamic_sampling else 0
-        engine = VllmSampler(policy, algorithm) if algorithm.sampler == "vllm" else None
+        engine = VllmSampler(policy, policy.folder, algorithm.vllm_memory) if algorithm.sampler == "vllm" else None
         self._drawing = Drawing(policy, algorithm, rows, judge, render, seed, redraws, engine)
         self.head = ValueHead(policy) if critic else None
         self.learner = Learner(policy, algorithm.temperature, self.head)

@@ -26,7 +26,9 @@ from hpcjf.training.policy import load_policy
 from hpcjf.training.reinforcement import Reinforcement
 from hpcjf.training.update import Tally
 
-_RESUMABLE = frozenset({"eval_every", "eval_batch", "micro_batch"})  # settings that a resumed run may change
+_RESUMABLE = frozenset(
+    {"eval_every", "eval_batch", "micro_batch", "vllm_memory"}
+)  # settings that a resumed run may change
 
 
 class Trainer:
