@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from hpcjf.training.forward import completion_logits, completion_outputs
 from hpcjf.training.policy import Policy
@@ -51,6 +52,23 @@ def test_completions_of_one_token(policy: Policy) -> None:
     found = shared(policy, PROMPTS, [[5], [6]], 0)
     assert found.shape == (2, 1, 19)
     assert torch.allclose(found[1], plain(policy, PROMPTS[1], [6]), atol=1e-5)
+
+
+def test_left_padding_leaves_absolute_positions_alone() -> None:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=19, n_positions=32, n_embd=32, n_layer=2, n_head=4)).eval()
+    prompt, ids = torch.tensor([[8, 17, 4]]), torch.tensor([[5, 6, 7], [9, 4, 2]])
+    padded = torch.nn.functional.pad(prompt, (3, 0), value=2)
+    everything = torch.ones_like(ids).bool()
+    found = [
+        completion_logits(
+            model, each, torch.arange(each.shape[1]) >= each.shape[1] - 3 + torch.zeros(1, 1), ids, everything
+        )
+        for each in (prompt, padded)
+    ]
+    assert torch.allclose(*(each.log_softmax(-1) for each in found), rtol=0, atol=1e-5)
+    whole = model(torch.cat([prompt.expand(2, -1), ids], 1), use_cache=False).logits[:, 2:-1]
+    assert torch.allclose(found[1].log_softmax(-1), whole.log_softmax(-1), rtol=0, atol=1e-5)
 
 
 def test_gradient_checkpointing_gives_the_same_with_less_kept(policy: Policy) -> None:
