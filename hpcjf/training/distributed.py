@@ -8,13 +8,24 @@ rounding alone.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
 Item = TypeVar("Item")
+_PATIENCE = datetime.timedelta(minutes=30)
+"""How long a process waits for another one's share of a step."""
+
+
+def meet(place: int) -> None:
+    """Form the group that the environment of torch.distributed describes; ``place`` is this process's on its node."""
+    gpus = torch.cuda.device_count()
+    if gpus:
+        torch.cuda.set_device(place % gpus)
+    distributed.init_process_group("nccl" if gpus else "gloo", timeout=_PATIENCE)
 
 
 def processes() -> int:
@@ -68,18 +79,3 @@ def add_up(tensors: Iterable[Tensor]) -> None:
     """Add up each tensor over the processes, in place."""
     for tensor in tensors if processes() > 1 else ():
         distributed.all_reduce(tensor)
-
-
-def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add up the gradients of the processes' shares; one without any counts as 0."""
-    if processes() == 1:
-        return
-    trained = list(parameters)
-    for parameter in trained:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    flat = torch.cat([parameter.grad.flatten() for parameter in trained if parameter.grad is not None])
-    distributed.all_reduce(flat)
-    parts = torch.split(flat, [parameter.numel() for parameter in trained])
-    for parameter, part in zip(trained, parts, strict=True):
-        parameter.grad = part.view_as(parameter)

@@ -12,7 +12,7 @@ from torch import nn
 
 from hpcjf.errors import TrainingError
 from hpcjf.study import AlgorithmSection
-from hpcjf.training.distributed import add_gradients, summed
+from hpcjf.training.distributed import add_up, processes, summed
 from hpcjf.training.schedule import rate_factor
 
 
@@ -53,7 +53,7 @@ class Optimiser:
         if part is None:
             return None
         [loss] = summed([part])
-        add_gradients(parameter for group in self._groups for parameter in group.parameters)
+        _add_gradients([parameter for group in self._groups for parameter in group.parameters])
         clip = self._algorithm.grad_clip
         norms = [float(nn.utils.clip_grad_norm_(group.parameters, clip)) for group in self._groups]
         norm = math.hypot(*norms)
@@ -87,3 +87,15 @@ class Optimiser:
 def moves(norm: float) -> bool:
     """Whether an update is made with a gradient of this norm."""
     return norm != 0 and math.isfinite(norm)
+
+
+def _add_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Add up the gradients of the processes' shares; one without any counts as 0."""
+    if processes() == 1:
+        return
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    add_up([flat])
+    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter)

@@ -44,12 +44,10 @@ def run_attempt(spec_path: str) -> None:
     session = Session(layout, study, spec, interruption, born)
     if not first:
         session.run()
-        team.leave()
         return
     fault: Exception | None = None
     try:
         result = session.run()
-        team.leave()
     except FencedError as error:
         print(f"hpcjf: {error}", file=sys.stderr)
         return
