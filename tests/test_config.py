@@ -329,3 +329,12 @@ def test_pass_at_k_needs_as_many_samples(file: Path) -> None:
     assert "pass@32 needs samples of at least 32" in fault(
         file, MODELS + "evaluation: {pass_at: [1, 32], samples: 16}\n"
     )
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["algorithm: {base: late}\n", "space:\n  base: {type: categorical, choices: [early, late]}\n"],
+)
+def test_a_base_is_one_of_every_model(file: Path, more: str) -> None:
+    models = "models:\n  - {name: a, path: x, bases: {early: y, late: z}}\n  - {name: b, path: x, bases: {early: y}}\n"
+    assert "model b has no base late" in fault(file, models + more)

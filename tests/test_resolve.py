@@ -611,6 +611,22 @@ class TestSizes:
             self.sizes(tmp_path, *models)
 
 
+def test_bases_become_folders_and_the_recipe_starts_from_the_first(
+    resolve: Resolve, fake_model: Callable[[str, int], Path]
+) -> None:
+    whole, early, late = (fake_model(name, 1000) for name in ("whole", "early", "late"))
+    model = {"name": "m", "path": str(whole), "bases": {"early": str(early), "late": str(late)}}
+    base = {"type": "categorical", "choices": ["late", "early"]}
+    rate = {"type": "real", "low": 1e-6, "high": 1e-2}
+    study = resolve(models=[model], space={"base": base, "learning_rate": rate})
+    assert study.models[0].bases == {"early": str(early), "late": str(late)}
+    assert isinstance(study.recipe, dict)
+    assert study.recipe["base"] == "late"
+    assert study.models[0].start("early") == str(early)
+    with pytest.raises(ModelError, match="base late: no folder"):
+        resolve(models=[model | {"bases": {"late": "./nowhere"}}])
+
+
 def test_vllm_is_looked_for_before_anything_is_submitted(resolve: Resolve) -> None:
     with pytest.raises(StudyError, match=r"vllm is not installed") as caught:
         resolve(algorithm={"sampler": "vllm"})

@@ -124,3 +124,25 @@ def test_final_runs_measure_what_the_study_asks_for(layout: RunLayout, tmp_path:
     assert not search.evaluation.exists()
     assert AttemptResult.read(rich.result).test_scores == AttemptResult.read(plain.result).test_scores
     assert read_trace(rich.trace)["loss"].tolist() == read_trace(plain.trace)["loss"].tolist()
+
+
+def test_training_starts_from_the_base_that_the_configuration_names(
+    layout: RunLayout, models: Path, tmp_path: Path
+) -> None:
+    study = load_frozen(layout)
+    other = RunLayout(tmp_path / "other")
+    other.create()
+    bases = {"own": study.models[0].path, "large": str(models / "large")}
+    freeze_study(other, study.model_copy(update={"models": (study.models[0].model_copy(update={"bases": bases}),)}))
+    specs = []
+    for trial, base in enumerate(("own", "large")):
+        paths = write_spec(other, trial, 2)
+        spec = AttemptSpec.read(paths.spec)
+        config = {**spec.config, "base": base}
+        spec.model_copy(update={"config": config, "config_id": base}).write(paths.spec)
+        specs.append(paths)
+    plain = write_spec(layout, 0, 2)
+    run([plain.spec, *(paths.spec for paths in specs)])
+    expected, own, large = (read_trace(paths.trace)["entropy"].tolist() for paths in (plain, *specs))
+    assert own == expected
+    assert large != expected
