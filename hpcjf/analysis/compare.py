@@ -73,7 +73,7 @@ def compare(run: RunData) -> Comparison:
     """The comparison as far as the run has come."""
     finals, recipes = run.state.of(Purpose.FINAL), run.state.of(Purpose.RECIPE)
     winner_id, config = _winner(run, finals)
-    same = config is not None and _is_recipe(run, config, {state.trial.config_id for state in recipes} & {winner_id})
+    same = recipe_won(run)
     notes: list[str] = []
     theirs = _scores(run, [*recipes, *finals] if same else recipes, "the recipe", notes)
     ours = theirs if same else _scores(run, finals, "the winner", notes)
@@ -91,6 +91,13 @@ def compare(run: RunData) -> Comparison:
         difference=difference,
         notes=tuple(notes),
     )
+
+
+def recipe_won(run: RunData) -> bool:
+    """Whether the winner, before the final trials the incumbent, is the recipe."""
+    winner_id, config = _winner(run, run.state.of(Purpose.FINAL))
+    twins = {state.trial.config_id for state in run.state.of(Purpose.RECIPE)} & {winner_id}
+    return config is not None and _is_recipe(run, config, twins)
 
 
 def better(difference: Estimate, direction: str) -> bool | None:

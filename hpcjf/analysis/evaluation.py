@@ -5,29 +5,20 @@ Differences are paired by training seed and by row; the base model stands beside
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcjf.analysis.columns import MEANS, RATIOS, passes
 from hpcjf.analysis.compare import DRAWS, Estimate, estimate
 from hpcjf.analysis.load import RunData
+from hpcjf.analysis.sides import Array, Side, Sides, Values, sides
 from hpcjf.analysis.tables import Cell
-from hpcjf.core.lifecycle import TrialState
-from hpcjf.core.pass_at_k import pass_at_k
-from hpcjf.store.messages import Measured
-from hpcjf.tasks.metrics import CORRECT, MLPERF_EXACT, PLP_SIMILARITY, RACE_FORCED, RACE_GUESS, RACE_LABEL
-from hpcjf.types import Purpose
 
-Array = NDArray[np.float64]
 Places = NDArray[np.int64]
-_MEANS = {
-    MLPERF_EXACT: "mlperf, exact match",
-    PLP_SIMILARITY: "plp, similarity",
-    RACE_FORCED: "data race, forced choice",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,48 +35,36 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """``curves`` hold pass@k by model and k; ``change`` says in a sentence what training did to it."""
+    """``curves`` hold pass@k by model and k; ``change`` says in a sentence what training did to it, ``notes`` what is
+    left out."""
 
     lines: tuple[Line, ...]
     curves: Mapping[str, Mapping[int, Estimate]]
     change: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """Of one model, by training seed: figures and test scores. The base has the one seed None."""
-
-    measured: Mapping[int | None, Measured]
-    scores: Mapping[int | None, Sequence[float]]
-
-    def table(self, values: Callable[[Measured], Array | None]) -> dict[int | None, Array]:
-        found = ((seed, values(each)) for seed, each in self.measured.items())
-        return {seed: array for seed, array in found if array is not None and array.size}
+    notes: tuple[str, ...]
 
 
 def evaluate(run: RunData) -> Evaluation | None:
-    """None where no final run has measured anything."""
-    winner, recipe, base, samples = _sides(run)
-    if not any(side.measured for side in (winner, recipe, base)):
-        return None
-    lines = [_race(winner, recipe, base)]
-    for column, name in _MEANS.items():
-        lines.append(_line(name, winner, recipe, base, partial(_column, name=column)))
+    """None where the final runs have nothing to show."""
+    found = sides(run)
+    lines = [_ratio(name, found, parts) for name, parts in RATIOS.items()]
+    lines += [_line(name, found, values) for name, values in MEANS.items()]
     curves: dict[str, dict[int, Estimate]] = {"winner": {}, "recipe": {}, "base": {}}
     changes: dict[int, Estimate] = {}
     for k in sorted({1, *run.study.evaluation.pass_at}):
-        line = _line(f"pass@{k}", winner, recipe, base, partial(_passes, samples=samples, k=k))
+        line = _line(f"pass@{k}", found, partial(passes, k=k))
         lines.append(line)
         for side, name in ((line.winner, "winner"), (line.recipe, "recipe"), (line.base, "base")):
             if side is not None:
                 curves[name][k] = side
         if line.over_base is not None:
             changes[k] = line.over_base
-    lines.append(_line("capability, multiple choice", winner, recipe, base, lambda each: np.asarray(each.choices)))
-    lines.append(_win_rate("win rate against the recipe", winner, recipe))
-    lines.append(_win_rate("win rate against the base", winner, base))
+    lines.append(_line("capability, multiple choice", found, lambda final: np.asarray(final.measured.choices)))
+    lines.append(_win_rate("win rate against the recipe", found.winner, found.recipe))
+    lines.append(_win_rate("win rate against the base", found.winner, found.base))
     shown = tuple(line for line in lines if any((line.base, line.recipe, line.winner)))
-    return Evaluation(shown, {name: curve for name, curve in curves.items() if curve}, change(changes))
+    kept = {name: curve for name, curve in curves.items() if curve}
+    return Evaluation(shown, kept, change(changes), found.notes) if shown or found.notes else None
 
 
 def table(found: Evaluation) -> tuple[list[str], list[list[Cell]]]:
@@ -123,41 +102,8 @@ def change(over_base: Mapping[int, Estimate]) -> str:
     return f"Neither sharpening nor expansion is clear ({both})."
 
 
-def _sides(run: RunData) -> tuple[_Side, _Side, _Side, int]:
-    measured: dict[Purpose, dict[int | None, Measured]] = {Purpose.FINAL: {}, Purpose.RECIPE: {}}
-    scores: dict[Purpose, dict[int | None, Sequence[float]]] = {Purpose.FINAL: {}, Purpose.RECIPE: {}}
-    base, base_scores, samples = dict[int | None, Measured](), dict[int | None, Sequence[float]](), 0
-    for purpose, trial in _finals(run):
-        key = (trial.trial.number, trial.attempts[-1].number) if trial.attempts else (-1, -1)
-        found, result = run.evaluations.get(key), run.results.get(key)
-        if found is None or result is None or not result.test_scores:
-            continue
-        samples = found.samples
-        measured[purpose][trial.trial.training_seed] = found.policy
-        scores[purpose][trial.trial.training_seed] = result.test_scores
-        if found.base is not None and not base and result.base_test_scores:
-            base[None], base_scores[None] = found.base, result.base_test_scores
-    sides = [_Side(measured[purpose], scores[purpose]) for purpose in (Purpose.FINAL, Purpose.RECIPE)]
-    return sides[0], sides[1], _Side(base, base_scores), samples
-
-
-def _finals(run: RunData) -> Iterable[tuple[Purpose, TrialState]]:
-    return ((purpose, trial) for purpose in (Purpose.FINAL, Purpose.RECIPE) for trial in run.state.of(purpose))
-
-
-def _column(measured: Measured, name: str) -> Array | None:
-    """Of the rows that have it."""
-    values = [value for value in measured.rows.get(name, ()) if value is not None]
-    return np.asarray(values, dtype=np.float64) if values else None
-
-
-def _passes(measured: Measured, samples: int, k: int) -> Array | None:
-    counts = _column(measured, CORRECT)
-    return None if counts is None else np.asarray([pass_at_k(samples, int(count), k) for count in counts])
-
-
-def _line(name: str, winner: _Side, recipe: _Side, base: _Side, values: Callable[[Measured], Array | None]) -> Line:
-    ours, theirs, untrained = (side.table(values) for side in (winner, recipe, base))
+def _line(name: str, found: Sides, values: Values) -> Line:
+    ours, theirs, untrained = (side.table(values) for side in (found.winner, found.recipe, found.base))
     return Line(
         name,
         _estimate(untrained),
@@ -168,27 +114,19 @@ def _line(name: str, winner: _Side, recipe: _Side, base: _Side, values: Callable
     )
 
 
-def _win_rate(name: str, ours: _Side, theirs: _Side) -> Line:
+def _win_rate(name: str, ours: Side, theirs: Side) -> Line:
     """Share of the test rows on which the winner scores higher, ties half."""
-    pairs = _paired(
-        {seed: np.asarray(scores) for seed, scores in ours.scores.items()},
-        {seed: np.asarray(scores) for seed, scores in theirs.scores.items()},
-    )
+    pairs = _paired(ours.table(lambda final: final.scores), theirs.table(lambda final: final.scores))
     wins = [(a > b) + 0.5 * (a == b) for a, b in pairs]
     return Line(name, None, None, estimate(np.stack(wins)) if wins else None, None, None)
 
 
-def _race(winner: _Side, recipe: _Side, base: _Side) -> Line:
-    """F1 with positive = yes, over the race rows of both languages: 2 hits over guesses and labels."""
-
-    def parts(measured: Measured) -> Array | None:
-        label, guess = _column(measured, RACE_LABEL), _column(measured, RACE_GUESS)
-        return None if label is None or guess is None else np.stack([2 * label * guess, label + guess], -1)
-
-    ours, theirs, untrained = (side.table(parts) for side in (winner, recipe, base))
+def _ratio(name: str, found: Sides, parts: Values) -> Line:
+    """Of ``parts`` ``[rows, 2]``, whose sums stand over and under the line."""
+    ours, theirs, untrained = (side.table(parts) for side in (found.winner, found.recipe, found.base))
     over_recipe, over_base = _paired(ours, theirs), _paired(ours, untrained)
     return Line(
-        "data race, F1",
+        name,
         _share(list(untrained.values())),
         _share(list(theirs.values())),
         _share(list(ours.values())),
@@ -198,17 +136,20 @@ def _race(winner: _Side, recipe: _Side, base: _Side) -> Line:
 
 
 def _share(ours: Sequence[Array], theirs: Sequence[Array] | None = None) -> Estimate | None:
-    """Of tables ``[rows, 2]`` by seed the sum of the first over that of the second column, or the difference of two."""
+    """Of tables ``[rows, 2]`` by seed the sum of the first over that of the second column, or the difference of two. A
+    share of nothing is 0."""
     if not ours:
         return None
-    tables = [np.stack(side) for side in (ours, theirs) if side is not None]
-    seeds, rows, _ = tables[0].shape
+    both = np.concatenate([np.stack(side) for side in (ours, theirs) if side is not None], axis=-1)
+    seeds, rows, width = both.shape
     rng, draws = np.random.default_rng(0), np.empty(DRAWS)
 
     def value(picked: Places, chosen: Places) -> float:
-        sums = [table[picked][:, chosen].sum((0, 1)) for table in tables]
-        shares = [float(top / bottom) if bottom else 0.0 for top, bottom in sums]
-        return shares[0] - (shares[1] if len(shares) > 1 else 0.0)
+        """Of places with repetition. Counting them is much faster than copying the rows."""
+        by_row = np.bincount(picked, minlength=seeds) @ both.reshape(seeds, -1)
+        sums = np.bincount(chosen, minlength=rows) @ by_row.reshape(rows, width)
+        shares = [top / bottom if bottom else 0.0 for top, bottom in sums.reshape(-1, 2).tolist()]
+        return float(shares[0] - sum(shares[1:]))
 
     for draw in range(DRAWS):
         draws[draw] = value(rng.integers(seeds, size=(seeds,)), rng.integers(rows, size=(rows,)))

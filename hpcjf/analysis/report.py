@@ -92,6 +92,7 @@ def _content(run: RunData, now: float) -> dict[str, Any]:
         "figures": _figures(run, final_scores(result), scatter(run, checks), pass_curves(measured)),
         "evaluation": measured and evaluation.table(measured),
         "change": measured.change if measured else "",
+        "evaluation_notes": measured.notes if measured else (),
         "transfer": [(sentence(check), warning(check)) for check in checks],
         "low": LOW,
         "front": tables.front_table(*next(iter(groups.items()))) if groups else None,

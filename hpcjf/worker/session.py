@@ -19,7 +19,7 @@ from hpcjf.store.traces import OBJECTIVE_COLUMNS, TraceWriter
 from hpcjf.study import AlgorithmSection, Study
 from hpcjf.tasks import Embedder, TaskData, load_task, needs_embedder, render, score
 from hpcjf.tasks.base import Row
-from hpcjf.tasks.choices import read_questions
+from hpcjf.tasks.choices import Question, read_questions
 from hpcjf.tasks.metrics import CORRECT, RACE_FORCED, row_metrics
 from hpcjf.training.distributed import agreed, rank
 from hpcjf.training.evaluation import right_choices
@@ -47,6 +47,7 @@ class Session:
     base_test_scores: tuple[float, ...] | None = None
     base: Measured | None = None
     embedder: Embedder | None = None
+    questions: list[Question] = field(default_factory=list)
     trainer: Trainer = field(init=False)
     entry: RegistryEntry = field(init=False)
     data: TaskData = field(init=False)
@@ -82,6 +83,8 @@ class Session:
         self.entry = registry.entry(spec.config_id, spec.model, spec.training_seed)
         if self.main:
             self.entry.claim(spec.name, spec.generation)
+        if spec.purpose is not Purpose.SEARCH and study.evaluation.choices:
+            self.questions = read_questions(Path(study.evaluation.choices))  # a lost file is no reason to train first
         model, folder = study.model(spec.model), self._folder()
         tokenizer = load_tokenizer(model, folder)
         self.data = fitting(load_task(study.task), tokenizer, study, context_length(model, folder))
@@ -192,7 +195,7 @@ class Session:
             sampled = rows[: asked.rows]
             counts = self.trainer.count_right(sampled, asked.samples, asked.temperature)
             columns[CORRECT] = (*map(float, counts), *[None] * (len(rows) - len(sampled)))
-        choices = right_choices(self.trainer.policy, read_questions(Path(asked.choices))) if asked.choices else ()
+        choices = right_choices(self.trainer.policy, self.questions)
         return _counted(self.trainer.judge(rows, responses)), Measured(rows=columns, choices=tuple(choices))
 
     def _save(self) -> None:
