@@ -1,4 +1,5 @@
-"""Figures of one final run, by row or question. None where the run has none of them."""
+"""Figures of one final run, by row or question, as :func:`hpcjf.analysis.shares.share` takes them. None where the run
+has none of them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from hpcjf.analysis.sides import Array, Final, Values
+from hpcjf.analysis.shares import Array
+from hpcjf.analysis.sides import Final, Values
 from hpcjf.core.pass_at_k import pass_at_k
 from hpcjf.tasks.metrics import (
     CORRECT,
@@ -46,16 +48,13 @@ def _race(final: Final, parts: Callable[[Array, Array, Array], tuple[Array, Arra
     return np.stack(parts(label, guess, undecided), -1)
 
 
-RATIOS: Mapping[str, Values] = {
+METRICS: Mapping[str, Values] = {
     "data race, F1": partial(_race, parts=lambda label, guess, _: (2 * label * guess, label + guess)),
     "data race, precision": partial(_race, parts=lambda label, guess, _: (label * guess, guess)),
     "data race, recall": partial(_race, parts=lambda label, guess, _: (label * guess, label)),
     "data race, accuracy": partial(
         _race, parts=lambda label, guess, undecided: ((label == guess) * (1 - undecided), np.ones_like(label))
     ),
-}
-"""Sums over rows ``[rows, 2]``, of which one is divided by the other."""
-MEANS: Mapping[str, Values] = {
     "data race, neither yes nor no": partial(column, name=RACE_UNDECIDED),
     "data race, forced choice": partial(column, name=RACE_FORCED),
     "mlperf, exact match": partial(column, name=MLPERF_EXACT),

@@ -5,20 +5,18 @@ Differences are paired by training seed and by row; the base model stands beside
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hpcjf.analysis.columns import MEANS, RATIOS, passes
-from hpcjf.analysis.compare import DRAWS, Estimate, estimate
+from hpcjf.analysis.columns import METRICS, passes
+from hpcjf.analysis.compare import Estimate
 from hpcjf.analysis.load import RunData
-from hpcjf.analysis.sides import Array, Side, Sides, Values, sides
+from hpcjf.analysis.shares import Array, share
+from hpcjf.analysis.sides import Side, Sides, Values, sides
 from hpcjf.analysis.tables import Cell
-
-Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,7 @@ class Evaluation:
 def evaluate(run: RunData) -> Evaluation | None:
     """None where the final runs have nothing to show."""
     found = sides(run)
-    lines = [_ratio(name, found, parts) for name, parts in RATIOS.items()]
-    lines += [_line(name, found, values) for name, values in MEANS.items()]
+    lines = [_line(name, found, values) for name, values in METRICS.items()]
     curves: dict[str, dict[int, Estimate]] = {"winner": {}, "recipe": {}, "base": {}}
     changes: dict[int, Estimate] = {}
     for k in sorted({1, *run.study.evaluation.pass_at}):
@@ -106,9 +103,9 @@ def _line(name: str, found: Sides, values: Values) -> Line:
     ours, theirs, untrained = (side.table(values) for side in (found.winner, found.recipe, found.base))
     return Line(
         name,
-        _estimate(untrained),
-        _estimate(theirs),
-        _estimate(ours),
+        share(list(untrained.values())),
+        share(list(theirs.values())),
+        share(list(ours.values())),
         _difference(ours, theirs),
         _difference(ours, untrained),
     )
@@ -117,58 +114,15 @@ def _line(name: str, found: Sides, values: Values) -> Line:
 def _win_rate(name: str, ours: Side, theirs: Side) -> Line:
     """Share of the test rows on which the winner scores higher, ties half."""
     pairs = _paired(ours.table(lambda final: final.scores), theirs.table(lambda final: final.scores))
-    wins = [(a > b) + 0.5 * (a == b) for a, b in pairs]
-    return Line(name, None, None, estimate(np.stack(wins)) if wins else None, None, None)
-
-
-def _ratio(name: str, found: Sides, parts: Values) -> Line:
-    """Of ``parts`` ``[rows, 2]``, whose sums stand over and under the line."""
-    ours, theirs, untrained = (side.table(parts) for side in (found.winner, found.recipe, found.base))
-    over_recipe, over_base = _paired(ours, theirs), _paired(ours, untrained)
-    return Line(
-        name,
-        _share(list(untrained.values())),
-        _share(list(theirs.values())),
-        _share(list(ours.values())),
-        _share([mine for mine, _ in over_recipe], [other for _, other in over_recipe]),
-        _share([mine for mine, _ in over_base], [other for _, other in over_base]),
-    )
-
-
-def _share(ours: Sequence[Array], theirs: Sequence[Array] | None = None) -> Estimate | None:
-    """Of tables ``[rows, 2]`` by seed the sum of the first over that of the second column, or the difference of two. A
-    share of nothing is 0."""
-    if not ours:
-        return None
-    both = np.concatenate([np.stack(side) for side in (ours, theirs) if side is not None], axis=-1)
-    seeds, rows, width = both.shape
-    rng, draws = np.random.default_rng(0), np.empty(DRAWS)
-
-    def value(picked: Places, chosen: Places) -> float:
-        """Of places with repetition. Counting them is much faster than copying the rows."""
-        by_row = np.bincount(picked, minlength=seeds) @ both.reshape(seeds, -1)
-        sums = np.bincount(chosen, minlength=rows) @ by_row.reshape(rows, width)
-        shares = [top / bottom if bottom else 0.0 for top, bottom in sums.reshape(-1, 2).tolist()]
-        return float(shares[0] - sum(shares[1:]))
-
-    for draw in range(DRAWS):
-        draws[draw] = value(rng.integers(seeds, size=(seeds,)), rng.integers(rows, size=(rows,)))
-    everything = np.arange(rows)
-    by_seed = tuple(value(np.array([seed]), everything) for seed in range(seeds))
-    low, high = np.percentile(draws, [2.5, 97.5])
-    return Estimate(value(np.arange(seeds), everything), float(low), float(high), by_seed, rows)
-
-
-def _estimate(table: Mapping[int | None, Array]) -> Estimate | None:
-    return estimate(np.stack(list(table.values()))) if table else None
+    return Line(name, None, None, share([(a > b) + 0.5 * (a == b) for a, b in pairs]), None, None)
 
 
 def _difference(ours: Mapping[int | None, Array], theirs: Mapping[int | None, Array]) -> Estimate | None:
     pairs = _paired(ours, theirs)
-    return estimate(np.stack([a - b for a, b in pairs])) if pairs else None
+    return share([mine for mine, _ in pairs], [other for _, other in pairs])
 
 
 def _paired(ours: Mapping[int | None, Array], theirs: Mapping[int | None, Array]) -> list[tuple[Array, Array]]:
     """By training seed; a model without training stands beside every seed."""
     found = ((array, theirs.get(seed, theirs.get(None))) for seed, array in ours.items())
-    return [(mine, other) for mine, other in found if other is not None and other.shape == mine.shape]
+    return [(mine, other) for mine, other in found if other is not None]

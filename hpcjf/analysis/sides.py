@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hpcjf.analysis.compare import recipe_won
 from hpcjf.analysis.load import RunData
+from hpcjf.analysis.shares import Array
 from hpcjf.core.lifecycle import TrialState
 from hpcjf.store.messages import Measured
 from hpcjf.tasks.metrics import CORRECT
 from hpcjf.types import Purpose
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -48,3 +49,17 @@ def test_files_that_hold_none(tmp_path: Path) -> None:
     path.write_text("{\n")
     with pytest.raises(TaskError, match="not valid JSON"):
         read_questions(path)
+
+
+@pytest.mark.data
+def test_questions_made_from_public_rows(data_dir: Path, tmp_path: Path) -> None:
+    """Fields with quotes, commas and line breaks come through."""
+    path, written = tmp_path / "mmlu.jsonl", []
+    for source in sorted((data_dir / "mmlu" / "test").glob("*.csv")):
+        with source.open(newline="", encoding="utf-8") as lines:
+            for text, *choices, letter in csv.reader(lines):
+                written.append(Question(f"{text}\nAnswer:", tuple(f" {c}" for c in choices), "ABCD".index(letter)))
+    shapes = [{"question": one.text, "choices": one.choices, "answer": one.answer} for one in written]
+    path.write_text("".join(f"{json.dumps(shape)}\n" for shape in shapes))
+    assert len(written) > 10_000
+    assert read_questions(path) == written

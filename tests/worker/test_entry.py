@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,13 @@ from hpcjf.study import EvaluationSection, Study
 from hpcjf.types import Cause, Purpose
 from hpcjf.worker.entry import cause_of
 
+STUDY: dict[str, object] = {
+    "algorithm": {"prompts_per_step": 2, "minibatches": 1, "max_new_tokens": 2, "eval_every": 2},
+    "recipe": {"learning_rate": 1e-4},
+    "budget": {"min": 2, "max": 6},
+    "checkpoints": {"save_every": 2},
+}
+
 
 @pytest.fixture
 def layout(models: Path, tmp_path: Path) -> RunLayout:
@@ -27,12 +35,8 @@ def layout(models: Path, tmp_path: Path) -> RunLayout:
     study = {
         "models": [{"name": "s", "path": str(models / "small")}],
         "task": {"validation_rows": 8, "test_rows": 8},
-        "algorithm": {"prompts_per_step": 2, "minibatches": 1, "max_new_tokens": 2, "eval_every": 2},
-        "recipe": {"learning_rate": 1e-4},
-        "budget": {"min": 2, "max": 6},
-        "checkpoints": {"save_every": 2},
     }
-    freeze_study(layout, Study.model_validate(study))
+    freeze_study(layout, Study.model_validate(STUDY | study))
     return layout
 
 
@@ -124,6 +128,40 @@ def test_final_runs_measure_what_the_study_asks_for(layout: RunLayout, tmp_path:
     assert not search.evaluation.exists()
     assert AttemptResult.read(rich.result).test_scores == AttemptResult.read(plain.result).test_scores
     assert read_trace(rich.trace)["loss"].tolist() == read_trace(plain.trace)["loss"].tolist()
+
+
+def test_final_runs_hold_yes_against_no_where_labels_are_one_of_them(models: Path, tmp_path: Path) -> None:
+    """The model knows neither word: no has fewer unknown letters and is the likelier one."""
+    rows, layout = tmp_path / "race_c.jsonl", RunLayout(tmp_path / "race")
+    lines = [{"instruction": f"{i}+{i}=", "input": "", "output": "yes" if i % 3 else "no"} for i in range(100)]
+    rows.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    layout.create()
+    study = Study.model_validate(STUDY | {
+        "models": [{"name": "s", "path": str(models / "small")}],
+        "task": {"names": ["race_c"], "path": str(rows), "validation_rows": 8},
+    })  # fmt: skip
+    freeze_study(layout, study)
+    paths = write_spec(layout, 0, 2, Purpose.RECIPE)
+    run([paths.spec])
+    found = AttemptEvaluation.read(paths.evaluation)
+    assert found.base is not None
+    for side in (found.policy, found.base):
+        labels = side.rows["race_label"]
+        assert set(labels) == {0.0, 1.0}
+        assert side.rows["race_forced"] == tuple(1.0 - label for label in labels if label is not None)
+
+
+def test_lost_questions_end_a_final_run_before_it_trains(layout: RunLayout, tmp_path: Path) -> None:
+    asked = EvaluationSection(choices=str(tmp_path / "lost.jsonl"))
+    other = RunLayout(tmp_path / "more")
+    other.create()
+    freeze_study(other, load_frozen(layout).model_copy(update={"evaluation": asked}))
+    final, search = write_spec(other, 0, 2, Purpose.FINAL), write_spec(other, 1, 2)
+    run([final.spec, search.spec])
+    result = AttemptResult.read(final.result)
+    assert (result.cause, result.step) == (Cause.FAILED, 0)
+    assert "lost.jsonl" in result.detail
+    assert AttemptResult.read(search.result).cause is Cause.COMPLETED
 
 
 def test_training_starts_from_the_base_that_the_configuration_names(
