@@ -51,7 +51,7 @@ def completion_logits(model: Any, prompt: Tensor, prompt_mask: Tensor, completio
     Masks are bool. The last token's own forward pass predicts nothing and is left out.
     """
     copies = completion.shape[0] // prompt.shape[0]
-    if model.is_gradient_checkpointing:
+    if recomputes(model):
         return _checkpointed(model, prompt, prompt_mask, completion, mask, copies)
     first, cache = prefill(model, prompt, prompt_mask, copies)
     logits = first.unsqueeze(1)
@@ -62,6 +62,12 @@ def completion_logits(model: Any, prompt: Tensor, prompt_mask: Tensor, completio
         positions = before.sum(1, keepdim=True) + steps
         logits = torch.cat([logits, call(model, completion[:, :-1], seen, positions, cache)], 1)
     return logits.float()
+
+
+def recomputes(model: Any) -> bool:
+    """Whether gradient checkpointing is on; its name changed within transformers 5."""
+    new = getattr(type(model), "is_activation_checkpointing", None)
+    return bool(model.is_gradient_checkpointing if new is None else model.is_activation_checkpointing)
 
 
 def _checkpointed(

@@ -140,7 +140,8 @@ def load_policy(model: ModelSection, path: Path, *, seed: int = 0) -> Policy:
         raise ModelError(f"the tokenizer has id {largest}, the model {rows} embeddings", where=str(path))
     network.to(device).eval()
     if model.gradient_checkpointing:
-        network.gradient_checkpointing_enable({"use_reentrant": False})
+        new = getattr(network, "activation_checkpointing_enable", None)  # the name changed within transformers 5
+        (new or network.gradient_checkpointing_enable)({"use_reentrant": False})
     wrapped = frozen = None
     if lora:
         wrapped = _with_adapter(network, model, path, seed)

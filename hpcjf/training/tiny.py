@@ -138,12 +138,7 @@ def _teach(shape: Shape, folder: Path, name: str) -> None:
     try:
         for step in range(1, _LIMIT + 1):
             batch = ids[torch.randint(len(ids), (_BATCH,), generator=stream)]
-            logits = model(batch[:, :-1], use_cache=False).logits[:, prompt - 1 :]
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, prompt:].flatten())
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            supervised_step(model, optimizer, batch, prompt)
             if share >= _NEAR or step % _EVALUATE_EVERY == 0:
                 share = greedy_share(model, probe, prompt)
                 done = share >= _TARGET
@@ -157,6 +152,18 @@ def _teach(shape: Shape, folder: Path, name: str) -> None:
     finally:
         torch.set_num_threads(threads)
     raise TrainingError(f"{name} did not learn {shape.task} within {_LIMIT} steps")
+
+
+def supervised_step(model: Any, optimizer: Any, batch: Any, prompt: int) -> None:
+    """One step on rows ``[N, L]`` of ids, all of whose prompts have ``prompt`` tokens."""
+    import torch
+
+    logits = model(batch[:, :-1], use_cache=False).logits[:, prompt - 1 :]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, prompt:].flatten())
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
 
 
 def encode(tokenizer: Any, rows: Sequence[Row]) -> tuple[Any, int]:

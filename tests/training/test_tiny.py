@@ -48,7 +48,7 @@ def test_a_model_is_taught_the_rows_of_its_task(tmp_path: Path, monkeypatch: pyt
         taught.append(rows[0].task)
         raise InterruptedError
 
-    monkeypatch.setattr(tiny, "_encode", noted)
+    monkeypatch.setattr(tiny, "encode", noted)
     for name in ("tiny-xs", "tiny-xs-subtraction"):
         with pytest.raises(InterruptedError):
             tiny.ensure_tiny(name, tmp_path)
@@ -103,5 +103,5 @@ def test_the_command_teaches_a_model_to_about_a_quarter_the_same_each_time(tmp_p
     assert (folder / "model.safetensors").read_bytes() == same
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["tiny-xs"]
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    ids, prompt = tiny._encode(tokenizer, split_rows()[2])
-    assert 0.2 < tiny._greedy_share(model, ids, prompt) < 0.45
+    ids, prompt = tiny.encode(tokenizer, split_rows()[2])
+    assert 0.2 < tiny.greedy_share(model, ids, prompt) < 0.45

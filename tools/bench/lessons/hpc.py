@@ -22,8 +22,6 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "Dr. GRPO": {"objective": "dr_grpo"},
     "PPO": {"objective": "ppo"},
     "HARGO": {"objective": "hargo"},
-    "HARGO, B1": {"objective": "hargo", "hargo_alpha": 0.0},
-    "HARGO, B2": {"objective": "hargo", "hargo_weights": "confidence"},
 }
 _COMMON = {
     "learning_rate": 5e-5,
@@ -107,7 +105,7 @@ def report(outcomes: Sequence[Outcome]) -> list[str]:
         f"{last.job.steps} steps of 16 prompts and 4 responses, {len(by_name[last.job.name])} seeds, one SFT start of",
         f"5.8 million parameters; {', '.join(f'{count} {task}' for task, count in counts.items())} test rows",
         f"with prompts of at most {small.LENGTH} tokens. Greedy reward, gain over SFT (paired), reward by task, forced",
-        "choice of yes or no on the race rows, and win rate against SFT. B1 and B2 are ablations of HARGO.",
+        "choice of yes or no on the race rows, and win rate against SFT.",
         "",
     ]
     head = ("method", "reward", "over SFT", "data race", "mlperf", "plp", "race, forced choice", "win rate")

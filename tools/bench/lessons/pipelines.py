@@ -46,7 +46,7 @@ def prepare(models: Path, quick: bool) -> None:
     """Pre-train on sums and differences, and keep the three checkpoints; about three minutes of one core, once."""
     import torch
 
-    from hpcjf.training.tiny import SHAPES, encode, greedy_share, untrained
+    from hpcjf.training.tiny import SHAPES, encode, greedy_share, supervised_step, untrained
 
     wanted = {name: share for name, share in STARTS.items() if not (models / name / "config.json").exists()}
     if not wanted:
@@ -60,12 +60,7 @@ def prepare(models: Path, quick: bool) -> None:
     stream = torch.Generator().manual_seed(0)
     for step in range(1, _LIMIT + 1):
         batch = ids[torch.randint(len(ids), (_BATCH,), generator=stream)]
-        logits = model(batch[:, :-1], use_cache=False).logits[:, prompt - 1 :]
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, prompt:].flatten())
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        supervised_step(model, optimizer, batch, prompt)
         if step % 5 == 0:
             share = greedy_share(model, probe, prompt)
             for name in [name for name, least in wanted.items() if share >= least]:
